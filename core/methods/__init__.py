@@ -1,0 +1,12 @@
+"""How it is trained. One file per method; a new method is a file here and its name in METHODS."""
+
+from types import ModuleType
+
+from core.methods import full, lora
+
+METHODS: tuple[ModuleType, ...] = (full, lora)
+
+
+def method_module(name: str) -> ModuleType:
+    """The module of the method called `name` (as in `method.name` of a checked job)."""
+    return next(module for module in METHODS if module.Spec.model_fields["name"].default == name)

@@ -1,0 +1,12 @@
+"""What is trained for. One file per stage; a new stage is a file here and its name in STAGES."""
+
+from types import ModuleType
+
+from core.stages import pretrain, sft
+
+STAGES: tuple[ModuleType, ...] = (pretrain, sft)
+
+
+def stage_module(name: str) -> ModuleType:
+    """The module of the stage called `name` (as in `stage.name` of a checked job)."""
+    return next(module for module in STAGES if module.Spec.model_fields["name"].default == name)

@@ -1,0 +1,129 @@
+"""The job: everything that is asked for, in one checked object. Knows nothing of how it is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from core.engines import ENGINES
+from core.engines.base import EngineSpec
+from core.job.base import Spec, one_of, unit
+from core.job.data import DataSpec, expand_data
+from core.methods import METHODS
+from core.methods.base import MethodSpec
+from core.stages import STAGES
+from core.stages.base import StageSpec
+
+SCHEMA_VERSION = 1
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]{0,63}$")]
+
+if TYPE_CHECKING:
+    AnyStage = StageSpec
+    AnyMethod = MethodSpec
+    AnyEngine = EngineSpec
+else:
+    AnyStage = one_of([module.Spec for module in STAGES])
+    AnyMethod = one_of([module.Spec for module in METHODS])
+    AnyEngine = one_of([module.Spec for module in ENGINES])
+
+
+class ModelSpec(Spec):
+    """The model to start from."""
+
+    name: str = Field(min_length=1, max_length=4096)
+    """An embedded model (smollm2-135m), a local folder, or a hub id (org/name). Safetensors weights only."""
+    revision: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$")
+    """Branch, tag or commit on the hub; only for hub ids."""
+    template: str | None = Field(None, max_length=4096)
+    """Chat template: a name from templates/chat or a .jinja file; empty keeps the model's own."""
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
+    """Attention implementation; auto lets transformers choose (sdpa where it can)."""
+
+
+def _expand_model(value: object) -> object:
+    return {"name": value} if isinstance(value, str) else value
+
+
+class TrainSpec(Spec):
+    """The schedule. Fields left empty take the preset of the stage, method and model size (core/job/presets.py)."""
+
+    epochs: float | None = Field(None, gt=0, le=10_000)
+    """Passes over the data. Preset per stage; ignored when max_steps is set."""
+    max_steps: int | None = Field(None, ge=1, le=100_000_000, json_schema_extra=unit("steps"))
+    """Stop after this many optimizer steps instead of after epochs."""
+    batch_size: int | None = Field(None, ge=1, le=65_536, json_schema_extra=unit("rows per device"))
+    """Per-device batch size: rows in one forward pass on one device."""
+    gradient_accumulation: int | None = Field(None, ge=1, le=65_536, json_schema_extra=unit("batches"))
+    """Batches summed before one optimizer step; effective batch = batch_size x this x devices."""
+    learning_rate: float | None = Field(None, ge=0, le=1)
+    """Peak learning rate. Preset per stage, method and model size (LoRA about 10x full fine-tuning)."""
+    scheduler: Literal[
+        "linear", "cosine", "constant", "constant_with_warmup", "cosine_with_min_lr", "inverse_sqrt", "polynomial"
+    ] | None = None
+    """How the learning rate falls after warmup (names of transformers' schedulers)."""
+    warmup: float | None = Field(None, ge=0, le=1_000_000)
+    """Warmup: below 1 a share of all steps, from 1 a number of steps."""
+    weight_decay: float = Field(0.0, ge=0, le=1)
+    """Decoupled weight decay of AdamW."""
+    max_grad_norm: float = Field(1.0, ge=0, le=1000)
+    """Gradients are scaled down to this norm; 0 switches clipping off."""
+    optimizer: Literal["adamw_torch", "adamw_torch_fused", "adafactor", "sgd"] = "adamw_torch_fused"
+    """Optimizer, by transformers' name."""
+    seed: int = Field(42, ge=0, le=2**31 - 1)
+    """Seed of adapters, shuffling and dropout: same seed, same machine, same losses."""
+    gradient_checkpointing: bool | None = None
+    """Recompute activations in the backward pass: less memory, about a third slower. Preset: on for GPUs, off for CPU."""
+    logging_steps: int | None = Field(None, ge=1, le=1_000_000, json_schema_extra=unit("steps"))
+    """Write metrics every so many steps; the first and the last step are always written."""
+    save_steps: int | None = Field(None, ge=1, le=100_000_000, json_schema_extra=unit("steps"))
+    """Write a checkpoint every so many steps. Empty: every tenth of the run, and at its end."""
+    eval_steps: int | None = Field(None, ge=1, le=100_000_000, json_schema_extra=unit("steps"))
+    """Evaluate every so many steps when there is held-out data. Empty: every tenth of the run, and at its end."""
+    keep_checkpoints: int = Field(2, ge=1, le=1000)
+    """How many of the newest checkpoints stay; the best and pinned ones stay besides."""
+    keep_best: bool = False
+    """Deliver the weights of the best evaluation (lowest eval_loss) instead of the last step. Needs held-out data."""
+
+
+class HardwareSpec(Spec):
+    """Where it runs and in which precision."""
+
+    devices: list[int] | None = None
+    """Device slots to use, by number; empty takes the first free one."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Arithmetic: auto is bf16 where the GPU has it, else fp32; never bf16 on a CPU (0.3x the speed)."""
+
+
+class EvaluateSpec(Spec):
+    """What is asked before and after training, to see the difference."""
+
+    prompts: list[str] = Field([], max_length=50)
+    """Questions answered before and after training. Empty: three prompts of the data."""
+    max_new_tokens: int = Field(64, ge=1, le=8192, json_schema_extra=unit("tokens"))
+    """Longest answer."""
+
+
+class JobSpec(Spec):
+    """One training job. Three lines are enough: model, data, stage."""
+
+    schema_version: Literal[1] = 1
+    """Version of this description."""
+    name: Name | None = None
+    """A name for people; runs get their own id."""
+    model: Annotated[ModelSpec, BeforeValidator(_expand_model, json_schema_input_type=str | ModelSpec)]
+    """The model to start from: a name, a folder or a hub id."""
+    data: Annotated[DataSpec, BeforeValidator(expand_data, json_schema_input_type=str | DataSpec)]
+    """The data to learn from: a file, or files with settings."""
+    stage: AnyStage
+    """What kind of training."""
+    method: AnyMethod = Field(default_factory=lambda: METHODS[1].Spec())
+    """Which weights move."""
+    train: TrainSpec = TrainSpec()
+    """Schedule, batch, optimizer."""
+    hardware: HardwareSpec = HardwareSpec()
+    """Devices and precision."""
+    engine: AnyEngine = Field(default_factory=lambda: ENGINES[0].Spec())
+    """The library that trains."""
+    evaluate: EvaluateSpec = EvaluateSpec()
+    """Answers before and after."""

@@ -1,0 +1,9 @@
+"""What every method has in common. A method file holds `Spec` and `apply(model, spec)`."""
+
+from __future__ import annotations
+
+from core.job.base import Named
+
+
+class MethodSpec(Named):
+    """A way to train: which weights move."""
