@@ -6,8 +6,9 @@ with what to do, and where possible a fix. A `FactoryError` stops work and carri
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Level = Literal["error", "warning", "note"]
@@ -26,7 +27,7 @@ class Finding:
     level: Level = "error"
     field: str | None = None
     value: Any = None
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     fix: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
