@@ -1,0 +1,94 @@
+"""Writing so that a reader never sees half a file, and words for a disk that refuses. Stdlib only."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from data.errors import FactoryError, refuse
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a full disk, a spent quota and a file-size limit (RLIMIT_FSIZE) look like."""
+
+
+def refusal(error: OSError, path: Path) -> FactoryError:
+    """A refusal by the disk as a sentence for the user: full, read-only, broken, no permission."""
+    if error.errno in FULL:
+        text = f"The disk under {path} is full ({error.strerror}): make room, then `factory resume` the run."
+        return refuse("disk_full", text, value=str(path))
+    if error.errno == errno.EROFS:
+        text = f"{path} is read-only: choose a home folder that can be written with --home."
+        return refuse("read_only", text, value=str(path))
+    if error.errno in (errno.EACCES, errno.EPERM):
+        text = f"{path} may not be written by this user: change its owner or choose another home with --home."
+        return refuse("no_permission", text, value=str(path))
+    text = (
+        f"Storage error at {path}: {error.strerror or error}. Check the disk, then `factory resume` the run."
+    )
+    return refuse("storage_error", text, value=str(path))
+
+
+def sync_folder(folder: Path) -> None:
+    """fsync a folder, so that the names in it survive a power cut. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """fsync one file's content. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Replace `path` in one step: readers see the old text or the new, power cut or not. Raises OSError."""
+    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
+    content = text.encode("utf-8", "replace")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        try:
+            while content:
+                content = content[os.write(descriptor, content) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):  # the first error is the one to tell
+            temporary.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON file in one step, nulls kept, NaN refused. Raises OSError, ValueError."""
+    write_atomic(path, json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file. Raises OSError, ValueError."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def tail(path: Path, lines: int, *, most: int = 1 << 20) -> str:
+    """The last `lines` lines of a file of any size, read from its last `most` bytes at most."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = size
+        found = b""
+        while start and found.count(b"\n") <= lines and size - start < most:
+            start = max(0, start - (1 << 16))
+            file.seek(start)
+            found = file.read(size - start)
+    kept = found.decode("utf-8", "replace").replace("\0", "").splitlines(keepends=True)
+    return "".join(kept[-lines:] if lines else [])
