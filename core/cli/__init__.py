@@ -1,0 +1,99 @@
+"""The command `factory`. One file per family of words; a new one is a file here and its name in MODULES.
+
+What a command needs beyond typer is imported inside it, so that `factory --help` stays a matter of 0.1 s.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from core.cli import env, job
+
+_NEIGHBOURS = ("core.cli.train", "core.cli.runs", "core.cli.data")
+MODULES = (
+    *(importlib.import_module(name) for name in _NEIGHBOURS if importlib.util.find_spec(name)),
+    job,
+    env,
+)
+
+
+def build_app() -> typer.Typer:
+    """The whole command line, every module's words in it."""
+    app = typer.Typer(
+        name="factory",
+        help="Train language models: a checked job becomes a run, a run becomes a model.",
+        epilog="First job: factory new > job.yaml, then factory check job.yaml, then factory train job.yaml.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,  # with Rich, --help alone takes 0.24 CPU-seconds
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+
+    @app.callback()
+    def factory(
+        context: typer.Context,
+        home: Annotated[
+            Path | None,
+            typer.Option(help="Folder of runs, models and caches; else $FACTORY_HOME, else ~/factory."),
+        ] = None,
+        version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    ) -> None:
+        context.obj = home
+        if version:
+            from core.cli.show import say
+            from core.job.machine import factory_version
+
+            say(f"factory {factory_version()}")
+            raise typer.Exit
+
+    for module in MODULES:
+        module.register(app)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0, 1 (what was asked for failed), 2 (bad input, refused).
+
+    Refusals are printed as their sentences on stderr (as JSON on stdout with --json); a fault of ours is one
+    sentence, its traceback goes to a file.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        build_app()(args=words, prog_name="factory")
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+    except BrokenPipeError:
+        # The reader (head, less) has gone; nothing more can be said, and Python must not try at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        return _explain(error, as_json="--json" in words)
+    return 0
+
+
+def _explain(error: Exception, *, as_json: bool) -> int:
+    from core.cli.show import say, show_refusal
+    from data.errors import FactoryError
+
+    if isinstance(error, FactoryError):
+        show_refusal(error, as_json=as_json)
+        return 2
+    with tempfile.NamedTemporaryFile("w", prefix="factory-fault-", suffix=".txt", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    say(
+        f"error  This is a fault of Factory, not of yours: {type(error).__name__}: {error}\n"
+        f"       Please report it with {file.name} and the output of: factory env",
+        err=True,
+    )
+    return 1

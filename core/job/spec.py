@@ -16,7 +16,13 @@ from core.stages import STAGES
 from core.stages.base import StageSpec
 
 SCHEMA_VERSION = 1
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]{0,63}$")]
+Name = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]{0,63}$",
+        json_schema_extra={"shape": "1 to 64 letters, digits, dots, dashes, underscores and spaces"},
+    ),
+]
 
 if TYPE_CHECKING:
     AnyStage = StageSpec
@@ -58,9 +64,18 @@ class TrainSpec(Spec):
     """Batches summed before one optimizer step; effective batch = batch_size x this x devices."""
     learning_rate: float | None = Field(None, ge=0, le=1)
     """Peak learning rate. Preset per stage, method and model size (LoRA about 10x full fine-tuning)."""
-    scheduler: Literal[
-        "linear", "cosine", "constant", "constant_with_warmup", "cosine_with_min_lr", "inverse_sqrt", "polynomial"
-    ] | None = None
+    scheduler: (
+        Literal[
+            "linear",
+            "cosine",
+            "constant",
+            "constant_with_warmup",
+            "cosine_with_min_lr",
+            "inverse_sqrt",
+            "polynomial",
+        ]
+        | None
+    ) = None
     """How the learning rate falls after warmup (names of transformers' schedulers)."""
     warmup: float | None = Field(None, ge=0, le=1_000_000)
     """Warmup: below 1 a share of all steps, from 1 a number of steps."""
