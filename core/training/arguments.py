@@ -1,0 +1,50 @@
+"""The trainer settings that every stage shares, from the job: one mapping, nothing silently dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.training.context import Context
+
+
+def common_arguments(context: Context) -> dict[str, Any]:
+    """Keyword arguments for any TRL config class at 1.12 (all derive from transformers.TrainingArguments 5.17)."""
+    train, schedule = context.job.train, context.schedule
+    precision = context.job.hardware.precision
+    bf16 = precision == "bf16" or (precision == "auto" and context.gpu and _gpu_has_bf16())
+    return {
+        "output_dir": str(context.output_dir),
+        "num_train_epochs": train.epochs or 1,
+        "max_steps": schedule.total_steps,
+        "per_device_train_batch_size": train.batch_size,
+        "per_device_eval_batch_size": train.batch_size,
+        "gradient_accumulation_steps": train.gradient_accumulation,
+        "learning_rate": train.learning_rate,
+        "lr_scheduler_type": train.scheduler,
+        "warmup_steps": schedule.warmup_steps,
+        "weight_decay": train.weight_decay,
+        "max_grad_norm": train.max_grad_norm,
+        "optim": train.optimizer,
+        "seed": train.seed,
+        "gradient_checkpointing": train.gradient_checkpointing,
+        "use_cpu": not context.gpu,
+        "bf16": bf16,
+        "fp16": precision == "fp16",
+        "logging_steps": schedule.logging_steps,
+        "logging_first_step": True,
+        "logging_nan_inf_filter": False,  # the default True hides a NaN loss from every log
+        "save_strategy": "steps",
+        "save_steps": schedule.save_steps,
+        "save_total_limit": None,  # retention is ours: the library may delete the only whole checkpoint
+        "eval_strategy": "steps" if context.eval_rows is not None else "no",
+        "eval_steps": schedule.eval_steps,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "trust_remote_code": False,
+    }
+
+
+def _gpu_has_bf16() -> bool:
+    import torch
+
+    return torch.cuda.is_available() and torch.cuda.is_bf16_supported()

@@ -1,0 +1,25 @@
+"""What a stage gets to build its trainer: plain data, filled by the worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.job.spec import JobSpec
+from core.job.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Context:
+    """A job with its model, tokenizer and rows loaded. `train_rows` and `eval_rows` are datasets.Dataset."""
+
+    job: JobSpec
+    output_dir: Path
+    model: Any
+    tokenizer: Any
+    train_rows: Any
+    eval_rows: Any | None
+    schedule: Schedule
+    callbacks: list[Any]
+    gpu: bool

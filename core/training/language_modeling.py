@@ -1,0 +1,60 @@
+"""The trainer of sft and pretrain: trl's SFTTrainer over ready token ids and labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trl import SFTConfig, SFTTrainer
+
+from core.training.arguments import common_arguments
+from core.training.context import Context
+
+
+class LanguageModelingTrainer(SFTTrainer):
+    """SFTTrainer that counts the tokens that taught and writes no model card into checkpoints."""
+
+    trained_tokens: int = 0
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
+        count = super()._get_num_items_in_batch(batch_samples, device)
+        self.trained_tokens += int(count or 0)
+        return count
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing: cards are an export of their own, and a checkpoint stays what resume needs."""
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        if self.model.training:
+            logs["trained_tokens"] = self.trained_tokens
+        super().log(logs, start_time)
+
+
+def language_modeling_trainer(context: Context, *, packing: bool, loss: str) -> LanguageModelingTrainer:
+    """A trainer over rows with `input_ids` and `labels` (and `seq_lengths` when packed).
+
+    loss "nll" uses trl's chunked form: the same value, computed on trained tokens only. It reads the output head's
+    weight directly, so an adapter on the head needs the plain form.
+    """
+    arguments = SFTConfig(
+        **common_arguments(context),
+        dataset_kwargs={"skip_prepare_dataset": True},
+        max_length=None,  # rows are cut and packed already, by data.prepare
+        padding_free=packing,  # position ids restart with every row of a packed sequence
+        loss_type=_loss_type(context.model, loss),
+    )
+    return LanguageModelingTrainer(
+        model=context.model,
+        args=arguments,
+        train_dataset=context.train_rows,
+        eval_dataset=context.eval_rows,
+        processing_class=context.tokenizer,
+        callbacks=context.callbacks,
+    )
+
+
+def _loss_type(model: Any, loss: str) -> str:
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    if loss != "nll":
+        return loss
+    return "nll" if isinstance(model.get_output_embeddings(), BaseTunerLayer) else "chunked_nll"

