@@ -160,6 +160,13 @@ def _convert_gguf(gguf: Path, folder: Path) -> None:
     model.is_quantized = False
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
+    # The special tokens come out of transformers 5.17's GGUF tokenizer with the begin mark as end mark; the model's
+    # config has the right ids. Can go when AutoTokenizer reads tokenizer.ggml.eos_token_id for this family.
+    for role in ("bos", "eos", "pad"):
+        token_id = getattr(model.config, f"{role}_token_id")
+        tokenizer.init_kwargs.pop(f"{role}_token_id", None)
+        if token_id is not None:
+            setattr(tokenizer, f"{role}_token", tokenizer.convert_ids_to_tokens(token_id))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

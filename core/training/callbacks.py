@@ -1,0 +1,164 @@
+"""What a run does between steps: write metrics, commit checkpoints, honour a stop, end on a loss that is no number."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState
+
+from core.job.schedule import Schedule
+from core.runs import checkpoints, events
+from core.runs.events import EventWriter
+from core.runs.folder import Run
+from core.training.metrics import common_names, not_finite
+from core.training.stop import StopRequest
+from data.errors import refuse
+
+
+@dataclass
+class Clock:
+    """Seconds spent inside steps, and tokens since the last record: tokens per second without saves and evaluations."""
+
+    seconds: float = 0.0
+    tokens: float = 0.0
+    _began: float = field(default=0.0, repr=False)
+
+    def begin(self) -> None:
+        self._began = time.perf_counter()
+
+    def end(self) -> None:
+        self.seconds += time.perf_counter() - self._began
+
+    def rate(self, tokens: float) -> float | None:
+        """Tokens per second since the last call, or None before any step ended."""
+        seconds, self.seconds = self.seconds, 0.0
+        new, self.tokens = tokens - self.tokens, tokens
+        return new / seconds if seconds > 0 and new > 0 else None
+
+
+class RunCallback(TrainerCallback):
+    """Ties a transformers Trainer to a run folder."""
+
+    def __init__(
+        self,
+        run: Run,
+        writer: EventWriter,
+        stop: StopRequest,
+        schedule: Schedule,
+        *,
+        job_hash: str,
+        keep: int,
+        keep_best: bool,
+    ) -> None:
+        self.run = run
+        self._job_hash = job_hash
+        self.stop = stop
+        self.stopped = False
+        self.best: tuple[float, int] | None = None
+        self._writer = writer
+        self._schedule = schedule
+        self._keep = keep
+        self._keep_best = keep_best
+        self._clock = Clock()
+        self._last_save_bytes = 0
+
+    def expect_checkpoint_bytes(self, size: int) -> None:
+        """How large the first checkpoint will be, in bytes; later ones are measured."""
+        self._last_save_bytes = size
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self.best = _best_so_far(self.run) if self._keep_best else None
+
+    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._clock.begin()
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._clock.end()
+        last = state.global_step >= self._schedule.total_steps
+        if self.stop.asked() and not last:
+            self.stopped = True
+            control.should_training_stop = True
+            control.should_save = True
+            control.should_evaluate = False
+        if last:
+            control.should_save = True
+            control.should_evaluate = args.eval_strategy != "no"
+        if control.should_save or last:
+            control.should_log = True  # a loss that is no number must be seen before it is saved
+        if control.should_save and not self._room(state):
+            control.should_save = False
+
+    def on_log(
+        self, args: Any, state: TrainerState, control: TrainerControl, logs: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        values = common_names(logs or {})
+        if "train_loss" in values or not values:
+            return  # the library's closing summary repeats what the records said
+        if "loss" in values and (rate := self._clock.rate(values.get("tokens", 0.0))) is not None:
+            values["tokens_per_second"] = round(rate, 2)
+        bad = not_finite(values)
+        self._writer.emit(events.Metric(step=state.global_step, epoch=state.epoch, values=values))
+        if bad is not None:
+            raise refuse(
+                "loss_not_finite",
+                f"{bad} is {values[bad]} at step {state.global_step}: training stopped and the last good checkpoint "
+                "kept; try a lower train.learning_rate, or check the data around that step.",
+                field="train.learning_rate",
+                value=args.learning_rate,
+                step=state.global_step,
+                metric=bad,
+            )
+
+    def on_evaluate(
+        self,
+        args: Any,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        loss = (metrics or {}).get("eval_loss")
+        if not self._keep_best or loss is None:
+            return
+        if self.best is None or loss < self.best[0]:
+            self.best = (loss, state.global_step)
+            control.should_save = self._room(state)
+
+    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        folder = self.run.checkpoints / f"checkpoint-{state.global_step}"
+        best_now = self.best is not None and self.best[1] == state.global_step
+        values = {"best_eval_loss": self.best[0]} if self.best and best_now else {}
+        self._last_save_bytes = checkpoints.commit(folder, state.global_step, self._job_hash, values)
+        self._writer.emit(
+            events.Checkpoint(
+                step=state.global_step,
+                path=folder.relative_to(self.run.path).as_posix(),
+                bytes=self._last_save_bytes,
+            )
+        )
+        keep_also = [self.best[1]] if self.best else []
+        checkpoints.retire(self.run, keep=self._keep, keep_also=keep_also)
+
+    def _room(self, state: TrainerState) -> bool:
+        room = checkpoints.room_for(self.run, self._last_save_bytes)
+        if not room:
+            self._writer.emit(
+                events.Warning(
+                    code="checkpoint_skipped",
+                    message=f"checkpoint at step {state.global_step} skipped: it needs {room.needed / 2**30:.1f} GiB "
+                    f"and {room.free / 2**30:.1f} GiB are free; free space, the next save tries again.",
+                )
+            )
+        return bool(room)
+
+
+def _best_so_far(run: Run) -> tuple[float, int] | None:
+    """The lowest evaluation loss among the committed checkpoints of earlier attempts, and its step."""
+    found = []
+    for folder in checkpoints.complete(run):
+        marker = checkpoints.marker(folder) or {}
+        if "best_eval_loss" in marker.get("values", {}):
+            found.append((float(marker["values"]["best_eval_loss"]), int(marker["step"])))
+    return min(found, default=None)

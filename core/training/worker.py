@@ -1,0 +1,50 @@
+"""The training process: `python -m core.training.worker RUN_DIR`. Reads job.json, leaves events, checkpoints and a model.
+
+Exit codes: 0 done, 1 failed, 2 refused in words, 3 stopped when asked. Knows nothing of queues and supervisors.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from core.runs.events import Error, EventWriter, Ready
+from core.runs.folder import Run
+from core.training.stop import Stopped, StopRequest
+
+DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 3
+
+
+def main(run_dir: str) -> int:
+    """Run the attempt that attempt.json describes; the exit code says how it ended."""
+    run = Run(Path(run_dir))
+    stop = StopRequest(run.stop_file)
+    stop.listen()  # before the slow imports: a stop while they load must not be lost
+    EventWriter(run.events).emit(Ready(pid=os.getpid()))
+    try:
+        from core.training.session import train
+
+        train(run, stop)
+        return DONE
+    except Stopped:
+        return STOPPED
+    except Exception as problem:
+        return _report(problem, run)
+
+
+def _report(problem: Exception, run: Run) -> int:
+    from core.training.faults import explain
+    from data.errors import FactoryError
+
+    traceback.print_exc()
+    findings = explain(problem, run.path)
+    writer = EventWriter(run.events)
+    for finding in findings:
+        writer.emit(Error(code=finding.code, message=finding.message, field=finding.field))
+    return REFUSED if isinstance(problem, FactoryError) else FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
