@@ -59,6 +59,20 @@ class Phase(Event):
     text: str = ""
 
 
+class Start(Event):
+    """The steps begin: how many, over what, on what."""
+
+    event: Literal["start"] = "start"
+    total_steps: int
+    rows: int
+    """Training sequences per epoch."""
+    trainable: int
+    """Weights that move."""
+    parameters: int
+    """All weights."""
+    device: str
+
+
 class Metric(Event):
     """Numbers of a step. Values that are no number (NaN, infinity) are moved to `not_finite` by name."""
 
@@ -132,7 +146,7 @@ class Done(Event):
 
 
 AnyEvent = Annotated[
-    State | Ready | Phase | Metric | Sample | Checkpoint | Warn | Error | Done, Field(discriminator="event")
+    State | Ready | Phase | Start | Metric | Sample | Checkpoint | Warn | Error | Done, Field(discriminator="event")
 ]
 _ANY: TypeAdapter[Any] = TypeAdapter(AnyEvent)
 MUST_LAST = ("state", "checkpoint", "error", "done")
@@ -212,4 +226,4 @@ def _unreadable(line: Line) -> Warn:
     return Warn(code="unreadable_event", message=text, end=line.end)
 
 
-KINDS = frozenset({"state", "ready", "phase", "metric", "sample", "checkpoint", "warning", "error", "done"})
+KINDS = frozenset({"state", "ready", "phase", "start", "metric", "sample", "checkpoint", "warning", "error", "done"})

@@ -145,7 +145,7 @@ class RunCallback(TrainerCallback):
         room = checkpoints.room_for(self.run, self._last_save_bytes)
         if not room:
             self._writer.emit(
-                events.Warning(
+                events.Warn(
                     code="checkpoint_skipped",
                     message=f"checkpoint at step {state.global_step} skipped: it needs {room.needed / 2**30:.1f} GiB "
                     f"and {room.free / 2**30:.1f} GiB are free; free space, the next save tries again.",

@@ -129,9 +129,9 @@ def _last_loss(trainer: Any) -> float | None:
     return float(losses[-1]) if losses else None
 
 
-def _emit_samples(writer: EventWriter, step: int, when: str, prompts: list[str], answers: list[str]) -> None:
+def _emit_samples(writer: EventWriter, step: int, kind: str, prompts: list[str], answers: list[str]) -> None:
     for prompt, answer in zip(prompts, answers, strict=True):
-        writer.emit(events.Sample(step=step, when=when, prompt=prompt, answer=answer))
+        writer.emit(events.Sample(step=step, kind=kind, prompt=prompt, answer=answer))
 
 
 def _trainable(model: Any) -> int:
