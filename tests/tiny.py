@@ -81,8 +81,15 @@ def tiny_model(seed: int = 0, *, vocab_size: int = 400, tied: bool = True, layer
     )
 
 
-def save_tiny(folder: Path, seed: int = 0, *, template: str | None = CHATML, bos: bool = False, **model) -> Path:
+def save_tiny(
+    folder: Path, seed: int = 0, *, template: str | None = CHATML, bos: bool = False, **model
+) -> Path:
     """A tiny model with its tokenizer as a folder that `model: path` can name."""
     tiny_model(seed, **model).save_pretrained(folder)
     tiny_tokenizer(template, bos=bos).save_pretrained(folder)
     return folder
+
+
+def save_tiny_at(folder: str, **kwargs) -> str:
+    """`save_tiny` for callers that can send only plain data."""
+    return str(save_tiny(Path(folder), **kwargs))

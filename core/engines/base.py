@@ -1,4 +1,4 @@
-"""What every engine has in common. An engine file holds `Spec`, `supports(job)`, `plan(job, run_dir)` and `load(job)`."""
+"""What every engine has in common. An engine file holds `Spec`, `STAGES` and `plan()`."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Literal
 
 from core.engines.base import EngineSpec
@@ -19,6 +18,9 @@ class Spec(EngineSpec):
     """The engine."""
 
 
-def plan(run_dir: Path) -> list[str]:
-    """The command of the training process, as an argument list; the job itself travels as a file."""
-    return [sys.executable, "-m", "core.training.worker", str(run_dir)]
+def plan() -> list[str]:
+    """The command of the training process, as an argument list; the run folder follows as its last word.
+
+    The job itself travels as a file: no word of a user is ever part of a command.
+    """
+    return [sys.executable, "-m", "core.training.worker"]

@@ -1,4 +1,4 @@
-"""Where a model's files are, told from its name alone: an embedded model, a local folder, or a hub id. Light: reads headers only."""
+"""Where a model's files are, from its name: an embedded model, a local folder, or a hub id. Reads headers only."""
 
 from __future__ import annotations
 
@@ -111,7 +111,10 @@ def _unknown(name: str, path: Path) -> FactoryError:
     near: list[str] = []
     if path.parent.is_dir():
         siblings = [entry.name for entry in path.parent.iterdir() if entry.is_dir()]
-        near = [str(path.parent / match) for match in difflib.get_close_matches(path.name, siblings, n=1, cutoff=0.5)]
+        near = [
+            str(path.parent / match)
+            for match in difflib.get_close_matches(path.name, siblings, n=1, cutoff=0.5)
+        ]
     near += difflib.get_close_matches(name, EMBEDDED, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     return refuse(

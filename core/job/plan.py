@@ -1,30 +1,57 @@
-"""A checked job becomes a plan: the resolved job, the exact command, and everything that makes the run repeatable."""
+"""A checked job becomes a plan: the resolved job, the exact command, and all that makes the run repeatable."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
-import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from core.engines import engine_module
-from core.job.machine import Machine
+from core.job.machine import Machine, git_state, versions
 from core.job.models import locate, parameter_count
+from core.job.places import absolute
 from core.job.presets import resolve
+from core.job.schedule import schedule
 from core.job.spec import JobSpec
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-PINNED = ("torch", "transformers", "trl", "peft", "datasets", "accelerate", "tokenizers", "safetensors", "numpy")
+ENVIRONMENT = (
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HF_HUB_OFFLINE",
+    "HF_TOKEN",
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+)
+"""Environment variables that change what training does; a plan lists the names, never the values."""
+
+
+class Counts(BaseModel):
+    """The data of a job, counted with its own tokenizer by `python -m core.training.measure`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rows: int
+    """Training sequences per epoch (packed ones when packing is on)."""
+    eval_rows: int
+    tokens: int
+    """Tokens per epoch, padding not counted."""
+    trained_tokens: int
+    """Tokens per epoch that teach."""
+    read: int
+    """Rows read from the files."""
+    dropped: int
+    """Rows left out, with reasons in the report."""
+    cut: int
+    """Rows shortened to the stage's max_length."""
+    findings: list[dict[str, Any]] = []
 
 
 class Plan(BaseModel):
-    """What will be run. `argv` begins with the interpreter; the run folder is its last word once the run exists."""
+    """What will be run. Plain data: printed by `factory plan`, kept as plan.json, read by the supervisor."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     job: dict[str, Any]
     """The resolved job, nulls kept."""
@@ -33,26 +60,88 @@ class Plan(BaseModel):
     preset_source: str
     """Where the schedule's defaults come from."""
     engine: str
+    """The engine that trains."""
     argv: list[str]
+    """The training command; the run folder becomes its last word."""
     environment: list[str]
-    """Names of the environment variables the training process gets (values never)."""
-    versions: dict[str, str]
+    """Names of the environment variables the training process gets, never values."""
+    versions: dict[str, str | None]
     """Installed versions of the libraries that decide the numbers."""
-    data: list[dict[str, Any]]
+    files: list[dict[str, Any]]
     """Every data file: path, bytes, sha256."""
     seed: int
+    """Seed of everything random."""
     git: dict[str, Any] | None
-    """Commit of this checkout and whether it was changed."""
+    """Commit of this checkout and whether it was changed; null outside a checkout."""
+    model_kind: str
+    """embedded, folder or hub."""
     parameters: int | None
-    """Weights of the model, from its safetensors headers."""
-    rows: int | None = None
-    """Training sequences per epoch, when they were counted."""
-    eval_rows: int | None = None
-    tokens: int | None = None
-    """Tokens per epoch, padding not counted."""
-    trained_tokens: int | None = None
-    """Tokens per epoch that teach."""
-    steps: int | None = None
-    """Optimizer steps of the whole run."""
-    findings: list[dict[str, Any]] = []
-    """What the counting found worth telling."""
+    """Weights of the model, from its safetensors headers; null when the files are not here yet."""
+    counts: Counts | None
+    """The data counted with the model's tokenizer; null when that was not asked for."""
+    steps: int | None
+    """Optimizer steps of the whole run; null without counts, unless train.max_steps says it."""
+    warmup_steps: int | None
+    """Steps of warmup, of those."""
+
+    @property
+    def job_spec(self) -> JobSpec:
+        """The resolved job as an object."""
+        return JobSpec.model_validate(self.job)
+
+
+def make_plan(
+    job: JobSpec, home: Path, machine: Machine, *, beside: Path | None = None, counts: Counts | None = None
+) -> Plan:
+    """Turn a checked job into the exact command to run it. Reads files, starts nothing.
+
+    `beside` is the folder of the job file, against which its relative paths may be meant. Raises FactoryError when
+    the model or a data file is not there.
+    """
+    job = absolute(job, beside)
+    place = locate(job.model.name, home, revision=job.model.revision)
+    parameters = parameter_count(place)
+    resolved = resolve(job, parameters=parameters, gpu=machine.has_gpu)
+    steps, warmup = _steps(resolved.job, counts)
+    engine = engine_module(job.engine.name)
+    return Plan(
+        job=resolved.job.model_dump(mode="json"),
+        defaults=list(resolved.defaults),
+        preset_source=resolved.source,
+        engine=job.engine.name,
+        argv=engine.plan(),
+        environment=list(ENVIRONMENT),
+        versions=versions(),
+        files=[_fingerprint(path) for path in data_files(resolved.job)],
+        seed=job.train.seed,
+        git=git_state(),
+        model_kind=place.kind,
+        parameters=parameters,
+        counts=counts,
+        steps=steps,
+        warmup_steps=warmup,
+    )
+
+
+def _steps(job: JobSpec, counts: Counts | None) -> tuple[int | None, int | None]:
+    if counts is None and job.train.max_steps is None:
+        return None, None
+    lengths = schedule(job.train, counts.rows if counts else 1)
+    return lengths.total_steps, lengths.warmup_steps
+
+
+def data_files(job: JobSpec) -> list[Path]:
+    """The local files that the job's data means, in a stable order."""
+    from data.files import find_files
+
+    plain = job.data.model_dump(mode="json")
+    paths = [source.get("path") for source in plain.get("sources") or [plain]]
+    paths += [plain["eval"]] if isinstance(plain.get("eval"), str) else []
+    local = [path for path in paths if path and not path.startswith(("hub:", "gym:"))]
+    return [file for path in local for file in find_files(path).files]
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    return {"path": str(path), "bytes": path.stat().st_size, "sha256": digest.hexdigest()}

@@ -71,7 +71,9 @@ def resolve(job: JobSpec, *, parameters: int | None, gpu: bool) -> Resolved:
         "warmup": preset.warmup,
         "gradient_checkpointing": gpu,
     }
-    filled = {key: value for key, value in wanted.items() if getattr(train, key) is None and value is not None}
+    filled = {
+        key: value for key, value in wanted.items() if getattr(train, key) is None and value is not None
+    }
     values = {key: getattr(train, key) for key in type(train).model_fields} | filled
     resolved = job.model_copy(update={"train": type(train).model_validate(values)})
     untouched = tuple(sorted(f"train.{key}" for key in filled)) + _left_alone(job)
@@ -91,5 +93,7 @@ def _left_alone(job: JobSpec) -> tuple[str, ...]:
         if part not in job.model_fields_set and not hasattr(value, "model_fields_set"):
             names.append(part)
         elif hasattr(value, "model_fields_set"):
-            names += [f"{part}.{key}" for key in type(value).model_fields if key not in value.model_fields_set]
+            names += [
+                f"{part}.{key}" for key in type(value).model_fields if key not in value.model_fields_set
+            ]
     return tuple(name for name in names if not name.endswith(".name"))

@@ -25,7 +25,9 @@ def schedule(train: TrainSpec, rows: int, *, devices: int = 1) -> Schedule:
 
     The last, shorter accumulation of an epoch counts as a step. `train` is resolved: no preset is left empty.
     """
-    assert train.batch_size is not None and train.gradient_accumulation is not None and train.warmup is not None
+    assert (
+        train.batch_size is not None and train.gradient_accumulation is not None and train.warmup is not None
+    )
     batches = math.ceil(rows / (train.batch_size * devices))
     per_epoch = max(math.ceil(batches / train.gradient_accumulation), 1)
     total = train.max_steps or math.ceil((train.epochs or 0) * per_epoch)

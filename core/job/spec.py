@@ -88,7 +88,7 @@ class TrainSpec(Spec):
     seed: int = Field(42, ge=0, le=2**31 - 1)
     """Seed of adapters, shuffling and dropout: same seed, same machine, same losses."""
     gradient_checkpointing: bool | None = None
-    """Recompute activations in the backward pass: less memory, about a third slower. Preset: on for GPUs, off for CPU."""
+    """Recompute activations in the backward pass: less memory, a third slower. Preset: on for GPUs, off for CPU."""
     logging_steps: int | None = Field(None, ge=1, le=1_000_000, json_schema_extra=unit("steps"))
     """Write metrics every so many steps; the first and the last step are always written."""
     save_steps: int | None = Field(None, ge=1, le=100_000_000, json_schema_extra=unit("steps"))

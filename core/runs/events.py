@@ -146,7 +146,8 @@ class Done(Event):
 
 
 AnyEvent = Annotated[
-    State | Ready | Phase | Start | Metric | Sample | Checkpoint | Warn | Error | Done, Field(discriminator="event")
+    State | Ready | Phase | Start | Metric | Sample | Checkpoint | Warn | Error | Done,
+    Field(discriminator="event"),
 ]
 _ANY: TypeAdapter[Any] = TypeAdapter(AnyEvent)
 MUST_LAST = ("state", "checkpoint", "error", "done")
@@ -226,4 +227,6 @@ def _unreadable(line: Line) -> Warn:
     return Warn(code="unreadable_event", message=text, end=line.end)
 
 
-KINDS = frozenset({"state", "ready", "phase", "start", "metric", "sample", "checkpoint", "warning", "error", "done"})
+KINDS = frozenset(
+    {"state", "ready", "phase", "start", "metric", "sample", "checkpoint", "warning", "error", "done"}
+)

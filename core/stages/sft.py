@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: learn to give the answers in the data. Loss on assistant turns only, unless told otherwise."""
+"""Supervised fine-tuning: learn to give the answers in the data. The assistant's turns teach, unless told otherwise."""
 
 from __future__ import annotations
 

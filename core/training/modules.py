@@ -5,14 +5,16 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from data.errors import Finding, FactoryError
+from data.errors import FactoryError, Finding
 
 
 def linear_module_names(model: Any) -> list[str]:
     """Last name parts of every linear layer of the model, sorted, each once (q_proj, up_proj, ...)."""
     import torch
 
-    return sorted({name.rsplit(".", 1)[-1] for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)})
+    return sorted(
+        {name.rsplit(".", 1)[-1] for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)}
+    )
 
 
 def check_module_names(model: Any, wanted: str | list[str], field: str) -> None:

@@ -20,7 +20,10 @@ def answer_prompts(model: Any, tokenizer: Any, prompts: list[str], max_new_token
 def _answer(model: Any, tokenizer: Any, prompt: str, max_new_tokens: int) -> str:
     if tokenizer.chat_template:
         ids = tokenizer.apply_chat_template(
-            [{"role": "user", "content": prompt}], add_generation_prompt=True, return_tensors="pt", return_dict=True
+            [{"role": "user", "content": prompt}],
+            add_generation_prompt=True,
+            return_tensors="pt",
+            return_dict=True,
         )["input_ids"]
     else:
         ids = tokenizer(prompt, return_tensors="pt")["input_ids"]

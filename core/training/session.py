@@ -121,7 +121,11 @@ def _finish(
         _emit_samples(writer, 0, "before", prompts, answers)
     after = answer_prompts(model, tokenizer, prompts, job.evaluate.max_new_tokens)
     _emit_samples(writer, step, "after", prompts, after)
-    writer.emit(events.Done(model=str(run.model.relative_to(run.path)), values={"loss": loss} if loss is not None else {}))
+    writer.emit(
+        events.Done(
+            model=str(run.model.relative_to(run.path)), values={"loss": loss} if loss is not None else {}
+        )
+    )
 
 
 def _last_loss(trainer: Any) -> float | None:
@@ -141,5 +145,7 @@ def _trainable(model: Any) -> int:
 def _checkpoint_bytes(model: Any) -> int:
     """Bytes of a checkpoint: what is trained in its own precision, and two fp32 optimizer states for it."""
     return sum(
-        parameter.numel() * (parameter.element_size() + 8) for parameter in model.parameters() if parameter.requires_grad
+        parameter.numel() * (parameter.element_size() + 8)
+        for parameter in model.parameters()
+        if parameter.requires_grad
     )

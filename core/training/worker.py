@@ -1,4 +1,4 @@
-"""The training process: `python -m core.training.worker RUN_DIR`. Reads job.json, leaves events, checkpoints and a model.
+"""The training process, `python -m core.training.worker RUN_DIR`: job.json in; events, checkpoints and a model out.
 
 Exit codes: 0 done, 1 failed, 2 refused in words, 3 stopped when asked. Knows nothing of queues and supervisors.
 """

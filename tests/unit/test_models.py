@@ -101,7 +101,9 @@ def test_everything_missing_is_told_at_once(tmp_path: Path) -> None:
         ({"nested": [{"model_type": 7}]}, "model_config_unsafe"),
     ],
 )
-def test_a_config_that_could_become_code_is_refused(tmp_path: Path, config: dict[str, object], code: str) -> None:
+def test_a_config_that_could_become_code_is_refused(
+    tmp_path: Path, config: dict[str, object], code: str
+) -> None:
     assert refusal(whole_model(tmp_path, **config)) == [code]
 
 

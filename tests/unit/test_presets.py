@@ -57,7 +57,9 @@ def test_max_steps_wins_over_epochs() -> None:
     ("rows", "batch", "accumulation", "epochs", "steps"),
     [(70, 8, 1, 4, 36), (10, 4, 4, 3, 3), (17, 4, 4, 1, 2), (1, 8, 8, 2, 2), (100, 1, 1, 0.5, 50)],
 )
-def test_steps_follow_the_trainers_rule(rows: int, batch: int, accumulation: int, epochs: float, steps: int) -> None:
+def test_steps_follow_the_trainers_rule(
+    rows: int, batch: int, accumulation: int, epochs: float, steps: int
+) -> None:
     train = TrainSpec(batch_size=batch, gradient_accumulation=accumulation, epochs=epochs, warmup=0.1)
     assert schedule(train, rows).total_steps == steps
 

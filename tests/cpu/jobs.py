@@ -1,0 +1,124 @@
+"""What training tests do in a forked child: run a job through the real worker, or the same by a hand-written script."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+GENERATION = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}{% if message['role'] == 'assistant' %}"
+    "{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}{{ '\n' }}{% else %}"
+    "{{ message['content'] + '<|im_end|>\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+"""ChatML as tests.tiny has it, with the marks trl needs to find the assistant's turns."""
+
+
+def submit(job: dict[str, Any], home: str) -> str:
+    """A run folder for `job`, resolved as the command line would; its path."""
+    from core.job.machine import Machine
+    from core.job.plan import make_plan
+    from core.job.spec import JobSpec
+    from core.runs.folder import create_run
+
+    machine = Machine("test", "3", cores=2, memory=8 << 30, memory_free=8 << 30)
+    plan = make_plan(JobSpec.model_validate(job), Path(home), machine)
+    run = create_run(Path(home), json.dumps(job), plan.job, plan.model_dump(mode="json"))
+    return str(run.path)
+
+
+def work(run_dir: str, stop_at: int | None = None) -> dict[str, Any]:
+    """Run the worker on a run folder in this process; its exit code, metrics by step and last events.
+
+    `stop_at` asks for a stop while that step is running, as the stop file does.
+    """
+    from core.training.worker import main
+
+    if stop_at is not None:
+        _stop_during(Path(run_dir), stop_at)
+    code = main(run_dir)
+    events = [json.loads(line) for line in (Path(run_dir) / "events.jsonl").read_text("utf-8").splitlines()]
+    metrics = {event["step"]: event["values"] for event in events if event["event"] == "metric"}
+    return {
+        "code": code,
+        "losses": {str(step): values["loss"] for step, values in metrics.items() if "loss" in values},
+        "eval_losses": {str(step): v["eval_loss"] for step, v in metrics.items() if "eval_loss" in v},
+        "events": events,
+    }
+
+
+def train(job: dict[str, Any], home: str) -> dict[str, Any]:
+    """Submit and work in one: the result of `work` with the run folder under `run`."""
+    run_dir = submit(job, home)
+    return {**work(run_dir), "run": run_dir}
+
+
+def _stop_during(run_dir: Path, step: int) -> None:
+    from transformers import TrainerControl, TrainerState
+
+    from core.training import callbacks
+
+    begin = callbacks.RunCallback.on_step_begin
+
+    def ask(self: Any, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if state.global_step + 1 == step:
+            (run_dir / "stop").touch()
+        begin(self, args, state, control, **kwargs)
+
+    callbacks.RunCallback.on_step_begin = ask  # type: ignore[method-assign] - this process ends with the test
+
+
+def weights(folder: str) -> dict[str, str]:
+    """A digest per tensor of the safetensors files in a folder."""
+    import hashlib
+
+    from safetensors.torch import load_file
+
+    found = {}
+    for path in sorted(Path(folder).glob("*.safetensors")):
+        for name, tensor in load_file(path).items():
+            found[name] = hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
+    return found
+
+
+def plain_trl_sft(
+    model: str, rows: list[dict[str, Any]], out: str, settings: dict[str, Any], lora: dict[str, Any] | None
+) -> list[float]:
+    """The script a user would write by hand with trl 1.12: losses per step."""
+    import torch
+    from datasets import Dataset
+    from peft import LoraConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+    from trl import SFTConfig, SFTTrainer
+
+    set_seed(42)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    chats = "messages" in rows[0]
+    if chats:
+        tokenizer.chat_template = GENERATION
+    arguments = SFTConfig(
+        output_dir=out,
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        report_to="none",
+        disable_tqdm=True,
+        save_strategy="no",
+        assistant_only_loss=chats,
+        logging_steps=1,
+        seed=42,
+        optim="adamw_torch_fused",
+        **settings,
+    )
+    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    torch.manual_seed(42)
+    trainer = SFTTrainer(
+        base,
+        arguments,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        peft_config=LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", **lora) if lora else None,
+    )
+    trainer.train()
+    return [record["loss"] for record in trainer.state.log_history if "loss" in record]
