@@ -6,7 +6,6 @@ folder counts only when its COMPLETE.json, written last, names every file with i
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -38,6 +37,8 @@ class Room:
 
 def job_hash(job: Mapping[str, Any]) -> str:
     """A fingerprint of what is trained: the resolved job without its name (sha256, 16 hex digits)."""
+    import hashlib  # OpenSSL is megabytes, which a waiting supervisor does not need
+
     told = {key: value for key, value in job.items() if key != "name"}
     text = json.dumps(told, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

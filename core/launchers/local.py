@@ -1,0 +1,236 @@
+"""Launcher local: runs on this machine, each under a supervisor of its own. No daemon, nothing to keep running.
+
+Light: a submit imports no library, so that a shell loop over hundreds of jobs is a matter of seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from core.runs import checkpoints
+from core.runs.folder import Run, create_run
+from core.runs.home import open_home
+from core.runs.locks import is_held, take
+from core.runs.queue import Queue, Wish, new_key, wish_for
+from core.runs.states import ENDS, Book, Status, last_checkpoint, new_record, read_status
+from core.runs.storage import read_json, refusal, write_json
+from core.runs.watch import wake
+from data.errors import refuse
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SECOND_STOP = "now"
+
+
+def submit(
+    home: Path, job_text: str, job: Mapping[str, Any], plan: Mapping[str, Any], *, force_home: bool = False
+) -> Run:
+    """Write a new run and put it into this machine's queue under a supervisor of its own; returns at once.
+
+    Raises FactoryError when the home cannot hold runs, the disk is too full, or a device is not there.
+    """
+    open_home(home, force=force_home)
+    wish = wish_for((job.get("hardware") or {}).get("devices"))
+    run = create_run(home, job_text, job, plan)
+    with _owned(run) as lock:
+        _queue_up(run, lock, Book(run, new_record(run, job, plan)), wish, attempt=1)
+    return run
+
+
+def resume(run: Run, *, force_home: bool = False) -> Status:
+    """Begin the next attempt of a run from its newest whole checkpoint, or from the start when there is none.
+
+    Refused (FactoryError) when the run is live, has succeeded, has processes left, or when its job or its data
+    are no longer what the checkpoint was made with.
+    """
+    open_home(run.home, force=force_home)
+    with _owned(run) as lock:
+        status = read_status_of_owned(run)
+        if status.state == "succeeded":
+            text = (
+                f"Run {run.id} has succeeded: there is nothing to resume. "
+                f"`factory train {run.job_json}` runs the same job again."
+            )
+            raise refuse("run_succeeded", text, value=run.id)
+        if is_held(run.alive):
+            text = f"Processes of run {run.id} live on without a supervisor: end them with `factory stop {run.id}`."
+            raise refuse("run_has_orphans", text, value=run.id)
+        job, plan = read_json(run.job_json), read_json(run.plan_json)
+        _same_job(run, job, plan)
+        _same_data(run, plan)
+        record = {**new_record(run, job, plan), **status.record, "state": status.state}
+        try:
+            run.stop_file.unlink(missing_ok=True)
+        except OSError as error:
+            raise refusal(error, run.path) from error
+        wish = wish_for((job.get("hardware") or {}).get("devices"))
+        _queue_up(run, lock, Book(run, record), wish, attempt=int(record.get("attempt") or 0) + 1)
+    return read_status(run)
+
+
+def stop(run: Run, *, now: bool = False) -> Status:
+    """Ask a run to save and stop; a second request, or `now`, ends it without saving. Returns at once.
+
+    A waiting run is cancelled. Orphans of a lost run are left to `end_orphans`. Raises FactoryError when the run is
+    over already.
+    """
+    status = read_status(run)
+    if status.over:
+        text = f"Run {run.id} is not running: it is {status.state}."
+        raise refuse("run_not_running", text, value=run.id, state=status.state)
+    again = run.stop_file.exists()
+    try:
+        run.stop_file.write_text(SECOND_STOP if now or again else "", encoding="ascii")
+    except OSError as error:
+        raise refusal(error, run.path) from error
+    wake(run)
+    return read_status(run)
+
+
+def end_orphans(run: Run, grace: float = 60.0) -> int:
+    """End what is left of a lost run: SIGTERM, so that it saves, and SIGKILL after `grace` seconds. How many."""
+    from core.runs.process import end_orphans as end
+
+    return end(run.alive, grace)
+
+
+def to_front(run: Run) -> None:
+    """Move a waiting run to the front of the machine's queue. Raises FactoryError when it does not wait."""
+    status = read_status(run)
+    moved = False
+    if status.state == "queued":
+        try:
+            moved = Queue().to_front(str(status.record.get("ticket")))
+        except PermissionError as error:
+            text = f"Run {run.id} belongs to another user of this machine, who alone may move it."
+            raise refuse("not_your_run", text, value=run.id) from error
+    if not moved:
+        text = f"Run {run.id} is not waiting in the queue: it is {read_status(run).state}."
+        raise refuse("run_not_queued", text, value=run.id, state=status.state)
+    wake(run)
+
+
+@contextlib.contextmanager
+def _owned(run: Run) -> Any:
+    """The descriptor of the run's lock. Refused when somebody else owns the run."""
+    try:
+        lock = take(run.lock)
+    except OSError as error:
+        raise refusal(error, run.path) from error
+    if lock is None:
+        text = f"Run {run.id} is already {read_status(run).state}: follow it with `factory logs -f {run.id}`."
+        raise refuse("run_active", text, value=run.id)
+    try:
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def read_status_of_owned(run: Run) -> Status:
+    """The last state of a run whose lock this process holds: an end, or lost."""
+    try:
+        record = read_json(run.state_json)
+    except (FileNotFoundError, ValueError):
+        record = {}
+    state = record.get("state")
+    return Status(run, state if state in ENDS else "lost", record)
+
+
+def _queue_up(run: Run, lock: int, book: Book, wish: Wish, *, attempt: int) -> None:
+    """Write the attempt and its first state, then hand the locked descriptor to a supervisor."""
+    key = new_key()
+    fresh = dict.fromkeys(
+        ("exit", "signal", "forced", "ended", "started", "slots", "child", "values", "grace")
+    )
+    try:
+        resume = last_checkpoint(run)
+        write_json(run.attempt_json, {"attempt": attempt, "resume": resume})
+        book.record |= {
+            **fresh,
+            "attempt": attempt,
+            "ticket": key,
+            "wish": list(wish.slots),
+            "resume": resume,
+        }
+        book.enter("queued")
+        Queue().enter(wish, run.path, key, lambda ticket: _spawn(run, lock, ticket))
+    except OSError as error:
+        raise refusal(error, run.path) from error
+    finally:
+        book.journal.close()
+
+
+def _spawn(run: Run, lock: int, ticket: int) -> int:
+    """Start the supervisor, detached from this terminal and session; it is born holding both locks."""
+    import fcntl
+
+    high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 200) for descriptor in (lock, ticket)]
+    log = str(run.path / "supervisor.log")
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+        *((os.POSIX_SPAWN_DUP2, descriptor, 3 + index) for index, descriptor in enumerate(high)),
+    ]
+    # -S and -P: neither site-packages nor the folder the user stands in; the standard library is all it needs.
+    argv = [sys.executable, "-S", "-P", "-m", "core.runs.supervisor", str(run.path)]
+    env = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONUTF8": "1"}
+    try:
+        pid = os.posix_spawn(sys.executable, argv, env, file_actions=actions, setsid=True)
+    finally:
+        for descriptor in high:
+            os.close(descriptor)
+    # A server that submits lives on: somebody has to collect the supervisor when it ends.
+    threading.Thread(target=_collect, args=(pid,), daemon=True).start()
+    return pid
+
+
+def _collect(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def _same_job(run: Run, job: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
+    newest = checkpoints.newest_complete(run)
+    marker = checkpoints.marker(newest) if newest else None
+    if marker is None or marker.get("job_hash") == checkpoints.job_hash(job):
+        return
+    changed = ", ".join(_differences(plan.get("job") or {}, job)) or "a setting"
+    text = (
+        f"job.json of run {run.id} has changed since {newest.name if newest else ''} was made ({changed}): "
+        f"undo that to resume, or start a new run with `factory train {run.job_json}`."
+    )
+    raise refuse("job_changed", text, value=run.id, changed=changed)
+
+
+def _differences(old: Any, new: Any, path: str = "") -> list[str]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        names = list(dict.fromkeys([*old, *new]))
+        return [one for name in names for one in _differences(old.get(name), new.get(name), f"{path}.{name}")]
+    return [] if old == new else [f"{path.lstrip('.')}: {old!r} -> {new!r}"]
+
+
+def _same_data(run: Run, plan: Mapping[str, Any]) -> None:
+    import hashlib
+
+    for file in plan.get("data") or []:
+        path = Path(file["path"])
+        try:
+            same = path.stat().st_size == file["bytes"]
+            if same:
+                with path.open("rb") as content:
+                    same = hashlib.file_digest(content, "sha256").hexdigest() == file["sha256"]
+        except FileNotFoundError:
+            text = f"The data file {path} of run {run.id} is gone: put it back to resume."
+            raise refuse("data_missing", text, field="data.path", value=str(path)) from None
+        if not same:
+            text = (
+                f"The data file {path} has changed since run {run.id} began: put the old one back to resume, "
+                f"or start a new run with `factory train {run.job_json}`."
+            )
+            raise refuse("data_changed", text, field="data.path", value=str(path))

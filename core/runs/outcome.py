@@ -1,0 +1,149 @@
+"""How a run ended, in a plain sentence, from the exit of its training process and what it said. Stdlib only."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.runs import checkpoints
+from core.runs.folder import Run
+from core.runs.storage import tail
+
+STOPPED = 3
+"""Exit code of a training process that saved and stopped because it was asked to."""
+
+
+@dataclass
+class Said:
+    """What the training process told through its events in this attempt, as far as the supervisor needs it."""
+
+    ready: bool = False
+    done: bool = False
+    step: int | None = None
+    total_steps: int | None = None
+    error: str | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    longest_step: float = 0.0
+    """Seconds."""
+    last_save: float = 0.0
+    """Seconds."""
+    _mono: float | None = None
+
+    def hear(self, record: Mapping[str, Any]) -> None:
+        """Take in one record of events.jsonl."""
+        kind, now = record.get("event"), record.get("mono")
+        since = now - self._mono if isinstance(now, float) and self._mono is not None else 0.0
+        if kind == "ready":
+            self.ready = True
+        elif kind == "done":
+            self.done = True
+            self.values = record.get("values") or {}
+        elif kind == "error":
+            self.error = self.error or record.get("message")
+        elif kind == "start":
+            self.total_steps = record.get("total_steps")
+        elif kind == "metric" and isinstance(record.get("step"), int):
+            steps = record["step"] - (self.step or 0)
+            if self._mono is not None and steps > 0:
+                self.longest_step = max(self.longest_step, since / steps)
+            self.step = record["step"]
+        elif kind == "checkpoint":
+            self.last_save = record.get("seconds") or since
+        if isinstance(now, float) and kind != "state":
+            self._mono = now
+
+    def grace(self) -> float:
+        """Seconds a stop may take before it is enforced: time for the step that runs and for a save, well measured."""
+        return max(60.0, 3 * self.longest_step + 2 * self.last_save)
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How the training process ended."""
+
+    code: int
+    """Exit code, or minus the signal."""
+    peak: int
+    """Most memory it held at once, bytes."""
+    oom_kills: int
+    """Processes the kernel killed for memory on this machine while it ran."""
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that ended it, if one did."""
+        return -self.code if self.code < 0 else None
+
+
+def judge(run: Run, exit: Exit, said: Said, *, asked: bool, forced: bool) -> tuple[str, str | None]:
+    """The final state and its reason. Success needs exit 0, a done event and a committed model, all three."""
+    if exit.code == 0:
+        if said.done and checkpoints.is_complete(run.model):
+            return "succeeded", None
+        missing = "without saying that it was done" if not said.done else "but its model folder is not whole"
+        return "failed", f"the training process ended {missing}; see `factory logs {run.id}`"
+    if asked and (exit.code in (STOPPED, -signal.SIGTERM) or (forced and exit.code == -signal.SIGKILL)):
+        return "stopped", "killed, as it had not stopped in time" if forced else None
+    if exit.code == STOPPED:
+        return "stopped", "a signal told its training process to stop"
+    if exit.signal is not None:
+        return "failed", _signal_sentence(exit)
+    start = "" if said.ready else "it did not start: "
+    told = said.error or _last_words(run) or f"the training process ended with exit code {exit.code}"
+    return "failed", start + told
+
+
+def memory_limit() -> int:
+    """Bytes of memory this process may use: the machine's, or its container's if that is less."""
+    limits = [_number(Path(path)) for path in CGROUP_LIMITS]
+    for line in _text(Path("/proc/meminfo")).splitlines():
+        if line.startswith("MemTotal:"):
+            limits.append(int(line.split()[1]) * 1024)
+    return min((limit for limit in limits if limit), default=0)
+
+
+def oom_kills() -> int:
+    """How many processes this kernel has killed for want of memory since it booted."""
+    for line in _text(Path("/proc/vmstat")).splitlines():
+        if line.startswith("oom_kill "):
+            return int(line.split()[1])
+    return 0
+
+
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def _signal_sentence(exit: Exit) -> str:
+    number = -exit.code
+    limit = memory_limit()
+    memory = f"peak {exit.peak / 2**30:.1f} GiB of {limit / 2**30:.0f}"
+    if number == signal.SIGKILL:
+        if exit.oom_kills or exit.peak > limit / 2:
+            return f"killed by signal 9, most likely out of memory: {memory}"
+        return f"killed by signal 9, by someone or for want of memory ({memory})"
+    names = {signal.SIGSEGV: "a crash in native code", signal.SIGBUS: "a bad memory access, or a full disk"}
+    names |= {signal.SIGABRT: "an abort in native code", signal.SIGXFSZ: "a file grew over its limit"}
+    why = f", {names[signal.Signals(number)]}" if number in names else ""
+    return f"killed by signal {number} ({signal.strsignal(number)}){why}"
+
+
+def _last_words(run: Run) -> str | None:
+    try:
+        lines = [line.strip() for line in tail(run.log, 20).splitlines()]
+    except OSError:
+        return None
+    return next((line[:300] for line in reversed(lines) if line), None)
+
+
+def _number(path: Path) -> int:
+    text = _text(path).strip()
+    return int(text) if text.isdigit() else 0
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,323 @@
+"""Who may use which device, and who is next: one folder of kernel locks for all users of the machine. Stdlib only.
+
+A slot is a GPU (or the CPU where there is none), held by locking its file. A waiting run has a ticket: a locked file
+whose name holds its place. Whoever reads or changes slots or tickets holds `queue.lock` for that moment. A waiter
+sleeps until one of the processes it waits for ends; nothing polls, and no daemon hands out places.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.runs.locks import locked, open_lock, try_lock
+from core.runs.states import user_name
+from data.errors import refuse
+
+FIRST = 10**9
+"""Order of the first ticket; numbers below are for runs moved to the front."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The slots a run can use: every one of them at once, or any single one."""
+
+    slots: tuple[str, ...]
+    every: bool = False
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A run's place in the queue, as its file name says."""
+
+    path: Path
+    order: int
+    wish: Wish
+    key: str
+
+    def holder(self) -> dict[str, Any]:
+        """Whose ticket it is: pid and start of the supervisor, run folder, user."""
+        return _read_holder(self.path)
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Slots that were taken: their names with the descriptors that hold them."""
+
+    slots: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing to take yet. Look again when one of `holders` has ended."""
+
+    holders: list[dict[str, Any]]
+    ahead: int
+    """Live tickets in front."""
+
+
+def slots_folder() -> Path:
+    """The folder of this machine's slots: FACTORY_SLOTS, else one that all users share."""
+    if chosen := os.environ.get("FACTORY_SLOTS"):
+        return Path(chosen).absolute()
+    shared = Path("/var/lock")
+    usable = shared.is_dir() and shared.stat().st_mode & 0o1002 == 0o1002
+    return (shared if usable else Path("/tmp")) / "factory"
+
+
+def slot_names() -> list[str]:
+    """The machine's slots that this user means to use: GPUs (CUDA_VISIBLE_DEVICES narrows them), else the CPU."""
+    gpus = sorted(_gpu_numbers())
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if gpus and visible is not None:
+        gpus = [int(word) for word in visible.split(",") if word.strip().isdigit() and int(word) in gpus]
+    if gpus:
+        return [f"gpu{number}" for number in gpus]
+    return [f"cpu{number}" for number in range(int(os.environ.get("FACTORY_CPU_SLOTS", "1")))]
+
+
+def wish_for(devices: Sequence[int] | None) -> Wish:
+    """What `hardware.devices` asks for. Raises FactoryError for a device that is not there."""
+    names = slot_names()
+    if not devices:
+        return Wish(tuple(names))
+    kind = re.sub(r"\d+$", "", names[0])
+    wanted = tuple(dict.fromkeys(f"{kind}{number}" for number in devices))
+    if missing := [name for name in wanted if name not in names]:
+        text = (
+            f"hardware.devices names {', '.join(missing)}, but this machine offers {', '.join(names)}: "
+            "choose among these or leave it empty."
+        )
+        raise refuse("device_missing", text, field="hardware.devices", value=list(devices))
+    return Wish(wanted, every=True)
+
+
+class Queue:
+    """The slots and tickets of one folder."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or slots_folder()
+        self.tickets = self.folder / "tickets"
+
+    def enter(self, wish: Wish, run: Path, key: str, spawn: Callable[[int], int]) -> None:
+        """Join the end of the queue. `spawn` gets the locked ticket's descriptor and returns the pid that waits.
+
+        Raises FactoryError when the folder cannot be used, and whatever `spawn` raises; then no ticket is left.
+        """
+        self._prepare()
+        with self._locked():
+            self._sweep()
+            order = max((ticket.order for ticket in self._all()), default=FIRST - 1) + 1
+            path = self.tickets / _file_name(max(order, FIRST), wish, key)
+            descriptor = open_lock(path)
+            try:
+                try_lock(descriptor)
+                _write_holder(descriptor, spawn(descriptor), run)
+            except BaseException:
+                path.unlink()
+                raise
+            finally:
+                os.close(descriptor)
+
+    def try_take(self, key: str, run: Path) -> Grant | Wait:
+        """Take what the ticket `key` wishes for if it is free and nobody in front could use it; else whom to wait for.
+
+        Slots that a run in front needs stay reserved for it, so a run that wants several is never starved.
+        Raises FileNotFoundError when there is no such ticket.
+        """
+        with self._locked():
+            line = self._all()
+            mine = next((ticket for ticket in line if ticket.key == key), None)
+            if mine is None:
+                raise FileNotFoundError(f"ticket {key} is gone from {self.tickets}")
+            front = [ticket for ticket in line if ticket.order < mine.order]
+            free = self._lock_free(dict.fromkeys(name for one in (mine, *front) for name in one.wish.slots))
+            chosen: list[str] = []
+            try:
+                left, blockers = _reserve(front, list(free))
+                chosen = _choose(mine.wish, left)
+                for name in chosen:
+                    _write_holder(free[name], os.getpid(), run)
+            finally:
+                for name in set(free) - set(chosen):
+                    os.close(free[name])
+            if chosen:
+                mine.path.unlink()
+                return Grant({name: free[name] for name in chosen})
+            busy = [name for name in mine.wish.slots if name not in free]
+            holders = [_read_holder(self._slot(name)) for name in busy] + [one.holder() for one in blockers]
+            return Wait(holders, ahead=len(front))
+
+    def leave(self, key: str) -> None:
+        """Give up a place in the queue. Idempotent."""
+        with self._locked():
+            for ticket in self._all():
+                if ticket.key == key:
+                    ticket.path.unlink()
+
+    def to_front(self, key: str) -> bool:
+        """Move a waiting run before all others; False when it does not wait. Raises PermissionError."""
+        with self._locked():
+            line = self._all()
+            mine = next((ticket for ticket in line if ticket.key == key), None)
+            if mine is None:
+                return False
+            if mine is not line[0]:
+                mine.path.rename(self.tickets / _file_name(line[0].order - 1, mine.wish, key))
+            return True
+
+    def line(self) -> list[Ticket]:
+        """The live tickets in order; dead ones are swept away."""
+        if not self.tickets.is_dir():
+            return []
+        with self._locked():
+            self._sweep()
+            return self._all()
+
+    def holders(self) -> dict[str, dict[str, Any]]:
+        """Slots in use, with whose they are."""
+        if not self.folder.is_dir():
+            return {}
+        found = {}
+        with self._locked():
+            for path in sorted(self.folder.glob("*.slot")):
+                if _is_locked(path):
+                    found[path.stem] = _read_holder(path)
+        return found
+
+    def _prepare(self) -> None:
+        try:
+            for folder in (self.folder, self.tickets):
+                folder.mkdir(exist_ok=True, parents=True)
+                if folder.stat().st_uid == os.getuid():
+                    folder.chmod(0o1777)  # every user of the machine waits in the same line
+        except OSError as error:
+            text = (
+                f"The folder of device locks {self.folder} cannot be used ({error.strerror}): "
+                "ask its owner to make it writable for all, or set FACTORY_SLOTS to another folder."
+            )
+            raise refuse("slots_unusable", text, value=str(self.folder)) from error
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with locked(self.folder / "queue.lock", 0o666):
+            yield
+
+    def _slot(self, name: str) -> Path:
+        return self.folder / f"{name}.slot"
+
+    def _all(self) -> list[Ticket]:
+        found = [ticket for path in self.tickets.iterdir() if (ticket := _parse(path)) is not None]
+        return sorted(found, key=lambda ticket: ticket.order)
+
+    def _sweep(self) -> None:
+        for ticket in self._all():
+            if not _is_locked(ticket.path):
+                with contextlib.suppress(PermissionError):  # another user's; it is passed over all the same
+                    ticket.path.unlink(missing_ok=True)
+
+    def _lock_free(self, names: Iterable[str]) -> dict[str, int]:
+        free = {}
+        for name in names:
+            descriptor = open_lock(self._slot(name), 0o666)
+            if try_lock(descriptor):
+                free[name] = descriptor
+            else:
+                os.close(descriptor)
+        return free
+
+
+def process_start(pid: int) -> str | None:
+    """When a process began, in the kernel's own count; with the pid it names a process for good. None: no such."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return stat.rpartition(")")[2].split()[19]
+
+
+def new_key() -> str:
+    """A name for a ticket that no other ticket has."""
+    return os.urandom(8).hex()
+
+
+def _reserve(front: list[Ticket], free: list[str]) -> tuple[list[str], list[Ticket]]:
+    """What is left when the runs in front have taken theirs, and the tickets that made a difference."""
+    left, blockers = free, []
+    for ticket in front:
+        usable = [name for name in ticket.wish.slots if name in left]
+        claimed = usable if ticket.wish.every else usable[:1]
+        if claimed and _is_locked(ticket.path):
+            left = [name for name in left if name not in claimed]
+            blockers.append(ticket)
+    return left, blockers
+
+
+def _choose(wish: Wish, free: list[str]) -> list[str]:
+    usable = [name for name in wish.slots if name in free]
+    if wish.every:
+        return usable if len(usable) == len(wish.slots) else []
+    if len(usable) > 1 and usable[0].startswith("gpu"):
+        from core.runs.gpus import foreign_processes
+
+        crowded = foreign_processes()
+        usable.sort(key=lambda name: len(crowded.get(name, [])))
+    return usable[:1]
+
+
+def _gpu_numbers() -> list[int]:
+    try:
+        names = [path.name for path in Path("/dev").iterdir()]
+    except OSError:
+        return []
+    return [int(match[1]) for name in names if (match := re.fullmatch(r"nvidia(\d+)", name))]
+
+
+def _file_name(order: int, wish: Wish, key: str) -> str:
+    return f"{order:012d}~{'every' if wish.every else 'any'}~{','.join(wish.slots)}~{key}"
+
+
+def _parse(path: Path) -> Ticket | None:
+    words = path.name.split("~")
+    if len(words) != 4 or not words[0].isdigit():
+        return None
+    return Ticket(path, int(words[0]), Wish(tuple(words[2].split(",")), words[1] == "every"), words[3])
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_holder(descriptor: int, pid: int, run: Path) -> None:
+    holder = {
+        "pid": pid,
+        "start": process_start(pid),
+        "run": str(run),
+        "user": user_name(),
+        "since": round(time.time(), 3),
+    }
+    with contextlib.suppress(OSError):  # another user's file: the lock counts, the note is for readers
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+
+
+def _read_holder(path: Path) -> dict[str, Any]:
+    try:
+        holder = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return holder if isinstance(holder, dict) else {}

@@ -1,0 +1,226 @@
+"""The one small process that owns a run: `python -m core.runs.supervisor RUN_DIR`.
+
+It holds the run's lock (a descriptor it was born with), waits in the queue, starts the training process as its
+child, and writes the states. It outlives the terminal and the server that started it; when it is killed the kernel
+frees its locks and tells the training process, and readers see a lost run. Standard library only: a waiting
+supervisor is small.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.runs.folder import Run
+from core.runs.journal import read_records
+from core.runs.locks import open_lock, try_lock
+from core.runs.queue import Grant, Queue
+from core.runs.states import ENDS, Book, last_checkpoint, last_step
+from core.runs.storage import read_json, refusal
+from core.runs.watch import Watch
+from data.errors import FactoryError
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from core.runs.outcome import Exit
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+START_LIMIT = 900.0
+"""Seconds until the training process must have said that it is ready."""
+SWEEP_PATIENCE = 1.0
+"""Seconds that processes left behind get to end by themselves, and again after SIGTERM."""
+
+
+class Supervisor:
+    """One attempt of one run, from its place in the queue to its final state."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.book = Book(run, read_json(run.state_json))
+        self.watch = Watch(run)
+        self.queue = Queue()
+        self.slots: dict[str, int] = {}
+        self.asked = False
+        self.forced = False
+
+    def main(self) -> None:
+        """Wait, train, and write how it ended."""
+        if not self.wait_in_line():
+            self.end("stopped", "cancelled while it waited in the queue")
+            return
+        self.book.reserve()
+        child = self.start()
+        if child is not None:
+            self.attend(child)
+
+    def wait_in_line(self) -> bool:
+        """Sleep until the slots are ours; False when the run was cancelled meanwhile."""
+        key = self.book.record["ticket"]
+        while not self.stop_request():
+            answer = self.queue.try_take(key, self.run.path)
+            if isinstance(answer, Grant):
+                self.slots = answer.slots
+                return True
+            self.watch.sleep_until_one_ends(answer.holders)
+        self.queue.leave(key)
+        return False
+
+    def start(self) -> subprocess.Popen[bytes] | None:
+        """Start the training process; None when that failed and the run has ended."""
+        from core.runs import process
+        from core.runs.checkpoints import clean
+        from core.runs.outcome import Said, oom_kills
+
+        self.said, self.oom_before = Said(), oom_kills()
+        self.heard_to = self.book.journal.size()
+        self.book.enter("starting", slots=list(self.slots), started=round(time.time(), 3))
+        self.started = time.monotonic()
+        alive = open_lock(self.run.alive)
+        if not try_lock(alive):
+            self.end(
+                "failed", f"processes of an earlier attempt live on: `factory stop {self.run.id}` ends them"
+            )
+            return None
+        clean(self.run)
+        self.warn_of_company()
+        process.adopt_orphans()
+        plan = read_json(self.run.plan_json)
+        env = process.environment(os.environ, plan.get("environment", []), list(self.slots), self.run.home)
+        argv = [*plan["argv"], str(self.run.path)]
+        keep = [alive, *self.slots.values()]  # a slot is free when nothing of the run lives any more
+        try:
+            child = process.start(argv, CHECKOUT, env, self.run.log, keep)
+        except OSError as error:
+            self.end("failed", f"{argv[0]} could not be started: {error.strerror}")
+            return None
+        self.book.record["child"] = child.pid
+        self.book.save()
+        return child
+
+    def warn_of_company(self) -> None:
+        """Tell when somebody else computes on our GPU."""
+        if not any(name.startswith("gpu") for name in self.slots):
+            return
+        from core.runs.gpus import foreign_processes
+
+        for name, others in foreign_processes().items():
+            if name in self.slots:
+                who = ", ".join(f"{one.name} (pid {one.pid}, {one.memory_mib} MiB)" for one in others)
+                text = f"{name} is also used by {who}, which is no run of Factory: memory may run out."
+                self.book.warn("gpu_shared", text)
+
+    def attend(self, child: subprocess.Popen[bytes]) -> None:
+        """Stay with the training process until it has ended, then sweep and judge."""
+        from core.runs import process
+        from core.runs.outcome import judge
+
+        ended = self.collect(child)
+        while ended is None:
+            self.hear()
+            self.heed_stop(child)
+            self.watch.sleep(0.1 if self.book.state == "starting" else 1.0)
+            ended = self.collect(child)
+        self.hear()
+        process.sweep(0.0 if self.forced else SWEEP_PATIENCE)
+        state, reason = judge(self.run, ended, self.said, asked=self.asked, forced=self.forced)
+        facts = {"exit": ended.code, "signal": ended.signal, "forced": self.forced, "peak_bytes": ended.peak}
+        self.end(state, reason, values=self.said.values, **facts)
+
+    def collect(self, child: subprocess.Popen[bytes]) -> Exit | None:
+        """How the training process ended, or None while it lives."""
+        from core.runs.outcome import Exit, oom_kills
+
+        pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+        if pid == 0:
+            return None
+        child.returncode = os.waitstatus_to_exitcode(status)
+        unit = 1 if sys.platform == "darwin" else 1024
+        return Exit(child.returncode, usage.ru_maxrss * unit, oom_kills() - self.oom_before)
+
+    def hear(self) -> None:
+        """Read what the training process wrote since the last time."""
+        records, self.heard_to = read_records(self.run.events, self.heard_to)
+        for record in records:
+            self.said.hear(record)
+        if self.said.total_steps is not None:
+            self.book.record["total_steps"] = self.said.total_steps
+        if (self.said.ready or self.said.done) and self.book.state == "starting":
+            self.book.enter("running")
+
+    def heed_stop(self, child: subprocess.Popen[bytes]) -> None:
+        """Pass a stop request on, and enforce it when its grace is over or somebody asked twice."""
+        from core.runs.process import descendants, end_group
+
+        request = self.stop_request()
+        late = self.book.state == "starting" and time.monotonic() - self.started > START_LIMIT
+        if late and not request:
+            self.said.error = f"no sign of life within {START_LIMIT:.0f} s of its start"
+            end_group(child.pid, signal.SIGKILL)
+        if not request:
+            return
+        if not self.asked:
+            self.asked = True
+            grace = float(os.environ.get("FACTORY_GRACE") or self.said.grace())
+            self.deadline = time.monotonic() + grace
+            self.book.enter("stopping", grace=round(grace, 1), grace_until=round(time.time() + grace, 1))
+            # Only the trainer itself: a data loader's worker that got SIGTERM would take the step down with it.
+            os.kill(child.pid, signal.SIGTERM)
+            end_group(child.pid, signal.SIGCONT)
+        if (request == "now" or time.monotonic() > self.deadline) and not self.forced:
+            self.forced = True
+            end_group(child.pid, signal.SIGKILL)
+            for pid in descendants(os.getpid()):
+                if pid != child.pid:
+                    os.kill(pid, signal.SIGKILL)
+
+    def stop_request(self) -> str | None:
+        """`stop`, `now`, or None when nobody asked."""
+        try:
+            text = self.run.stop_file.read_text(encoding="utf-8", errors="replace").strip()
+        except FileNotFoundError:
+            return "stop" if self.watch.terminated else None
+        return "now" if text == "now" else "stop"
+
+    def end(self, state: str, reason: str | None, **facts: Any) -> None:
+        """Write the final state with everything a reader wants to know, and tidy up."""
+        facts |= {"ended": round(time.time(), 3), "step": last_step(self.run)}
+        self.book.enter(state, reason, checkpoint=last_checkpoint(self.run), **facts)
+        self.book.give_back()
+
+
+def main(arguments: list[str]) -> int:
+    """Own the run whose folder is named; its lock and its ticket are open descriptors of this process."""
+    os.chdir("/")
+    supervisor = Supervisor(Run(Path(arguments[0])))
+    try:
+        supervisor.main()
+    except Exception as problem:
+        traceback.print_exc()
+        _give_up(supervisor, problem)
+        return 1
+    return 0
+
+
+def _give_up(supervisor: Supervisor, problem: Exception) -> None:
+    """Our own failure: end what was started, and say so if the disk lets us. Otherwise readers see a lost run."""
+    from core.runs.process import descendants, sweep
+
+    for pid in descendants(os.getpid()):
+        os.kill(pid, signal.SIGTERM)
+    sweep(float(os.environ.get("FACTORY_GRACE") or 30.0))
+    if supervisor.book.state in ENDS:
+        return
+    if isinstance(problem, OSError):
+        problem = refusal(problem, supervisor.run.path)
+    words = str(problem) if isinstance(problem, FactoryError) else f"fault in the supervisor: {problem!r}"
+    supervisor.end("failed", words)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
