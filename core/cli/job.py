@@ -2,21 +2,122 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
+
+from core.cli.show import AsJson, Overrides, home_of, say, say_json, show_findings
+
+if TYPE_CHECKING:
+    from data.errors import Finding
+
+JobFile = Annotated[Path, typer.Argument(metavar="JOB", help="A job as YAML or JSON.", show_default=False)]
 
 
 def register(app: typer.Typer) -> None:
     """Add this family's commands."""
+    app.command()(new)
+    app.command()(check)
+    app.command()(plan)
     app.command()(schema)
+
+
+def new(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Where to write it; without, it is printed.")
+    ] = None,
+    stage: Annotated[str, typer.Option(help="What kind of training.")] = "sft",
+    method: Annotated[str, typer.Option(help="Which weights move.")] = "lora",
+    model: Annotated[str, typer.Option(help="The model to start from.")] = "smollm2-135m",
+    data: Annotated[str, typer.Option(help="The file with the rows.")] = "rows.jsonl",
+) -> None:
+    """Write a job with every setting explained and its default shown.
+
+    Example: factory new job.yaml --stage sft --data my-chats.jsonl
+    """
+    from core.job.new import new_job
+    from data.errors import refuse
+
+    text = new_job(stage, method, model, data)
+    if file is None:
+        say(text.rstrip("\n"))
+        return
+    try:
+        with file.open("x", encoding="utf-8") as out:
+            out.write(text)
+    except FileExistsError:
+        raise refuse("file_exists", f"{file} exists already; give another name.", value=str(file)) from None
+    except OSError as error:
+        raise refuse(
+            "file_not_written", f"{file} cannot be written: {error.strerror}.", value=str(file)
+        ) from error
+    say(f"Wrote {file}. Next: factory check {file}")
+
+
+def check(context: typer.Context, job: JobFile, override: Overrides = None, json: AsJson = False) -> None:
+    """Tell everything that is wrong with a job, in under a second. Exit code 2 when it would not run.
+
+    Example: factory check job.yaml -o train.learning_rate=1e-4
+    """
+    findings = _all_findings(context, job, override or [])
+    errors = sum(one.level == "error" for one in findings)
+    if json:
+        say_json({"ok": not errors, "findings": [one.to_json() for one in findings]})
+    else:
+        show_findings(findings)
+        say(_verdict(job, errors, len(findings) - errors))
+    raise typer.Exit(2 if errors else 0)
+
+
+def _all_findings(context: typer.Context, path: Path, overrides: list[str]) -> list[Finding]:
+    """What is wrong with the text, and with as much of the job as the text gives."""
+    from core.job.checks import check as look
+    from core.job.load import parse_leniently, read_job_file
+    from core.job.machine import this_machine
+    from core.job.plan import absolute
+    from data.errors import FactoryError
+
+    try:
+        job, findings = parse_leniently(read_job_file(path), overrides, path.name)
+    except FactoryError as error:
+        return list(error.findings)
+    if job is None:
+        return findings
+    told = {one.field for one in findings}
+    later = look(absolute(job, path.parent), this_machine(), home_of(context))
+    return findings + [one for one in later if one.field is None or one.field not in told]
+
+
+def _verdict(job: Path, errors: int, others: int) -> str:
+    if not errors:
+        return f"ok  {job} can run." if not others else f"ok  {job} can run; read the lines above first."
+    return f"{errors} {'error' if errors == 1 else 'errors'}: {job} would not run."
+
+
+def plan(context: typer.Context, job: JobFile, override: Overrides = None, json: AsJson = False) -> None:
+    """Show what a job would do: every setting, defaults marked, and the exact command. Starts nothing.
+
+    Example: factory plan job.yaml --json
+    """
+    from core.cli.plan import plan_text
+    from core.job.load import load_job
+    from core.job.machine import this_machine
+    from core.job.plan import make_plan
+
+    made = make_plan(load_job(job, override or []), home_of(context), this_machine(), beside=job.parent)
+    if json:
+        say_json(made.model_dump(mode="json"))
+    else:
+        say(plan_text(made))
 
 
 def schema() -> None:
     """Print the JSON schema of a job, for editors that complete and check while you type.
 
-    In VS Code with the YAML extension: factory schema > job.schema.json, and write
-    "# yaml-language-server: $schema=job.schema.json" as the first line of a job.
+    In VS Code with the YAML extension: factory schema > job.schema.json, then begin a job with
+    "# yaml-language-server: $schema=job.schema.json".
     """
-    from core.cli.show import say_json
     from core.job.schema import job_schema
 
     say_json(job_schema())

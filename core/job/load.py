@@ -68,40 +68,73 @@ def parse_job(text: str, overrides: Sequence[str] = (), origin: str = "the job")
 
     `origin` is what sentences call the text. Raises FactoryError with everything that is wrong at once.
     """
+    job, findings = parse_leniently(text, overrides, origin)
+    if findings or job is None:
+        raise FactoryError(findings)
+    return job
+
+
+def parse_leniently(
+    text: str, overrides: Sequence[str] = (), origin: str = "the job"
+) -> tuple[JobSpec | None, list[Finding]]:
+    """The job as far as it can be understood, wrong fields left out, and all that is wrong with the text.
+
+    The job is None when not even that much is left. Raises FactoryError for a text that is no job at all.
+    """
     reading = read_text(text, origin)
     if reading.value is None and not reading.findings:
         raise refuse("job_empty", f"{origin} is empty; a job needs model, data and stage.")
     if not isinstance(reading.value, dict):
-        raise FactoryError(
-            [
-                *reading.findings,
-                Finding("job_not_a_mapping", f"{origin} must hold fields such as `model: ...`, one a line."),
-            ]
+        no_fields = Finding(
+            "job_not_a_mapping", f"{origin} must hold fields such as `stage: sft`, one a line."
         )
+        raise FactoryError([*reading.findings, no_fields])
     for override in overrides:
         _override(reading, override)
-    return check_job(reading, origin)
+    # `train:` with nothing under it says nothing, as in a job whose settings are all commented out.
+    reading.value = {key: value for key, value in reading.value.items() if value is not None}
+    job, findings = _validate(reading, origin)
+    if job is None:
+        for finding in findings:
+            _leave_out(reading.value, finding.field or "")
+        job, _ = _validate(reading, origin)
+    return job, _in_order(findings)
 
 
-def check_job(reading: Reading, origin: str) -> JobSpec:
-    """The job of plain values: a text's, a form's, a request's. Raises FactoryError with all findings."""
-    try:
-        job = JobSpec.model_validate(reading.value)
-    except ValidationError as error:
-        raise FactoryError(_in_order([*reading.findings, *findings_of(error, reading, origin)])) from None
-    if reading.findings:
-        raise FactoryError(_in_order(reading.findings))
+def check_values(values: dict[str, Any], origin: str = "the job") -> JobSpec:
+    """The checked job of plain values, such as a form's. Raises FactoryError with everything that is wrong."""
+    job, findings = _validate(Reading(values), origin)
+    if job is None:
+        raise FactoryError(findings)
     return job
 
 
-def _in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings from the top of the text to its end; those without a place come first."""
-    return sorted(findings, key=lambda one: (one.params.get("line", 0), one.params.get("column", 0)))
+def _validate(reading: Reading, origin: str) -> tuple[JobSpec | None, list[Finding]]:
+    try:
+        return JobSpec.model_validate(reading.value), reading.findings
+    except ValidationError as error:
+        return None, [*reading.findings, *findings_of(error, reading, origin)]
+
+
+def _leave_out(values: Any, field: str) -> None:
+    """Take a dotted field out of plain values, if it is there; a list that holds it goes as a whole."""
+    head, _, rest = field.partition("[")[0].partition(".")
+    if not isinstance(values, dict) or head not in values:
+        return
+    if rest and isinstance(values[head], dict):
+        _leave_out(values[head], rest)
+    else:
+        del values[head]
 
 
 def dump_job(job: JobSpec) -> str:
     """The whole job as JSON, nulls kept, so that `parse_job(dump_job(job)) == job`."""
     return job.model_dump_json(indent=2) + "\n"
+
+
+def _in_order(findings: Sequence[Finding]) -> list[Finding]:
+    """Findings from the top of the text to its end; those without a place come first."""
+    return sorted(findings, key=lambda one: (one.params.get("line", 0), one.params.get("column", 0)))
 
 
 def _override(reading: Reading, override: str) -> None:

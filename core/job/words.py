@@ -193,8 +193,6 @@ def _hint(node: Schema, value: Any) -> str:
         return f"; did you mean {close[0]}?" if close else ""
     if "integer" in kinds and isinstance(value, float) and value.is_integer():
         return f": write {int(value)}"
-    if value is None and "object" in kinds:
-        return ": indent settings under it, or take the line out"
     return ""
 
 

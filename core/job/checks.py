@@ -1,0 +1,348 @@
+"""What would go wrong with a job on this machine, all of it, before anything starts and without torch.
+
+One function per subject, in one tuple. A finding that a change of the job would settle carries that change.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.engines import ENGINES, engine_module
+from core.job.machine import CHECKOUT, Machine, disk_free, installed
+from core.job.models import ModelPlace, check_folder, hub_cache, locate, parameter_count
+from core.job.spec import JobSpec
+from data.errors import FactoryError, Finding, Level
+
+NEEDED = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
+TEMPLATES = CHECKOUT / "templates" / "chat"
+
+# Bytes per weight on disk: fp32 weights, and in a checkpoint AdamW's two fp32 moments beside them.
+_BYTES_WEIGHT = 4
+_BYTES_CHECKPOINT = 12
+_LORA_SHARE = 0.05
+"""A LoRA adapter is rarely more than this share of a model's weights."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the checks look at. `model` is None when it was not found, which is a finding already."""
+
+    job: JobSpec
+    machine: Machine
+    home: Path
+    model: ModelPlace | None
+
+
+def check(job: JobSpec, machine: Machine, home: Path) -> list[Finding]:
+    """Everything worth telling about a job before it runs, errors first; empty when nothing is."""
+    findings: list[Finding] = []
+    model: ModelPlace | None = None
+    try:
+        model = locate(job.model.name, home, revision=job.model.revision)
+    except FactoryError as error:
+        findings += error.findings
+    case = Case(job, machine, home, model)
+    for look in CHECKS:
+        findings += look(case)
+    return sorted(findings, key=lambda one: ("error", "warning", "note").index(one.level))
+
+
+def refuse_errors(findings: list[Finding]) -> None:
+    """Raise FactoryError with the findings when one of them is an error."""
+    if any(one.level == "error" for one in findings):
+        raise FactoryError(findings)
+
+
+def _find(code: str, level: Level, field: str | None, value: object, message: str, **fix: object) -> Finding:
+    """A finding; keyword arguments are its fix, dots in field names written as double underscores."""
+    changes = {name.replace("__", "."): new for name, new in fix.items()}
+    return Finding(code, message, level, field, value, fix=changes or None)
+
+
+def _installation(case: Case) -> Iterator[Finding]:
+    missing = [name for name in NEEDED if installed(name) is None]
+    if missing:
+        yield _find(
+            "packages_missing",
+            "error",
+            None,
+            missing,
+            f"Training needs {', '.join(missing)}, which this Python does not have; "
+            "start through `python launch.py`, or run: pip install -r requirements.txt",
+        )
+
+
+def _model(case: Case) -> Iterator[Finding]:
+    name, revision = case.job.model.name, case.job.model.revision
+    if case.model is None:
+        return
+    if revision is not None and case.model.kind != "hub":
+        yield _find(
+            "revision_without_hub",
+            "error",
+            "model.revision",
+            revision,
+            f"model.revision {revision!r} is only for hub ids, and {name!r} is none; take it out.",
+            model__revision=None,
+        )
+    if case.model.kind != "embedded" and case.model.folder is not None:
+        try:
+            check_folder(case.model.folder)
+        except FactoryError as error:
+            yield from error.findings
+    if case.model.kind == "hub" and case.model.folder is None:
+        yield _not_here(name)
+
+
+def _not_here(name: str) -> Finding:
+    offline = next((key for key in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") if _is_on(key)), None)
+    if offline is None:
+        text = f"model {name!r} is not on this machine yet; the hub is asked when training starts."
+        return _find("model_to_download", "note", "model.name", name, text)
+    text = (
+        f"model {name!r} is not in the cache {hub_cache()} and {offline} forbids downloads; "
+        f"unset {offline}, or give a folder that holds the model."
+    )
+    return _find("model_offline", "error", "model.name", name, text)
+
+
+def _is_on(variable: str) -> bool:
+    # The values that huggingface_hub counts as true (constants.ENV_VARS_TRUE_VALUES).
+    return os.environ.get(variable, "").upper() in {"1", "ON", "YES", "TRUE"}
+
+
+def _template(case: Case) -> Iterator[Finding]:
+    name = case.job.model.template
+    if name is None or (name.endswith(".jinja") and Path(name).expanduser().is_file()):
+        return
+    known = sorted(path.stem for path in TEMPLATES.glob("*.jinja"))
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1)
+    text = f"model.template {name!r} is neither a .jinja file nor one of {', '.join(known) or 'none'}"
+    if near:
+        yield _find(
+            "template_not_found",
+            "error",
+            "model.template",
+            name,
+            f"{text}; did you mean {near[0]}?",
+            model__template=near[0],
+        )
+    else:
+        yield _find("template_not_found", "error", "model.template", name, f"{text}; correct or empty it.")
+
+
+def _engine(case: Case) -> Iterator[Finding]:
+    stage, engine = case.job.stage.name, case.job.engine.name
+    if stage in engine_module(engine).STAGES:
+        return
+    able = [module.Spec.model_fields["name"].default for module in ENGINES if stage in module.STAGES]
+    text = f"engine {engine} does not run stage {stage}; "
+    yield _find(
+        "engine_without_stage",
+        "error",
+        "engine.name",
+        engine,
+        text + (f"choose engine {' or '.join(able)}." if able else "no engine runs it yet."),
+    )
+
+
+def _schedule(case: Case) -> Iterator[Finding]:
+    train, held_out = case.job.train, case.job.data.eval is not None
+    if train.keep_best and not held_out:
+        yield _find(
+            "keep_best_without_eval",
+            "error",
+            "train.keep_best",
+            True,
+            "train.keep_best needs held-out data to know what is best; set data.eval (0.05 holds out 5 %), "
+            "or train.keep_best to false.",
+            data__eval=0.05,
+        )
+    if train.eval_steps is not None and not held_out:
+        yield _find(
+            "eval_steps_without_eval",
+            "warning",
+            "train.eval_steps",
+            train.eval_steps,
+            "train.eval_steps does nothing without held-out data; set data.eval (0.05 holds out 5 %).",
+            data__eval=0.05,
+        )
+    if train.epochs is not None and train.max_steps is not None:
+        yield _find(
+            "epochs_and_max_steps",
+            "warning",
+            "train.epochs",
+            train.epochs,
+            f"train.epochs {train.epochs:g} is ignored: train.max_steps is {train.max_steps:,}; keep one.",
+            train__epochs=None,
+        )
+    if train.max_steps is not None and train.warmup is not None and 1 <= train.max_steps <= train.warmup:
+        yield _find(
+            "warmup_all_the_way",
+            "warning",
+            "train.warmup",
+            train.warmup,
+            f"train.warmup {train.warmup:g} takes all of the {train.max_steps:,} steps, so the peak learning "
+            "rate is never reached; lower it, or write a share such as 0.1.",
+            train__warmup=0.1,
+        )
+    yield from _learning_rate(case)
+
+
+def _learning_rate(case: Case) -> Iterator[Finding]:
+    rate, method = case.job.train.learning_rate, case.job.method.name
+    # Highest rates that recipes use on purpose: 2e-4 LoRA, 2e-5 full (TRL docs, Axolotl examples), times 25.
+    usual, limit = (2e-5, 5e-4) if method == "full" else (2e-4, 5e-3)
+    if rate == 0:
+        yield _find(
+            "learning_rate_zero",
+            "warning",
+            "train.learning_rate",
+            rate,
+            f"train.learning_rate 0 learns nothing; {usual:g} is usual for {method}.",
+            train__learning_rate=usual,
+        )
+    if rate is not None and rate > limit:
+        yield _find(
+            "learning_rate_high",
+            "warning",
+            "train.learning_rate",
+            rate,
+            f"train.learning_rate {rate:g} is far above what {method} takes ({usual:g} is usual): "
+            "the loss will most likely grow; lower it.",
+            train__learning_rate=usual,
+        )
+
+
+def _hardware(case: Case) -> Iterator[Finding]:
+    wanted, gpus = case.job.hardware, case.machine.gpus
+    if case.machine.gpu_problem:
+        yield _find(
+            "gpu_unusable",
+            "warning",
+            None,
+            None,
+            f"This machine's GPUs cannot be used ({case.machine.gpu_problem}); training will run on the CPU.",
+        )
+    known = [gpu.index for gpu in gpus] or [0]
+    absent = [number for number in wanted.devices or [] if number not in known]
+    if absent:
+        here = f"GPUs {', '.join(map(str, known))}" if gpus else "no GPU, and the CPU is device 0"
+        yield _find(
+            "device_missing",
+            "error",
+            "hardware.devices",
+            wanted.devices,
+            f"hardware.devices names {', '.join(map(str, absent))}, but this machine has {here}.",
+            hardware__devices=None,
+        )
+    if wanted.precision == "fp16" and not gpus:
+        yield _find(
+            "fp16_on_cpu",
+            "error",
+            "hardware.precision",
+            "fp16",
+            "hardware.precision fp16 needs a GPU, and this machine has none; use auto (fp32 here).",
+            hardware__precision="auto",
+        )
+    if wanted.precision == "bf16":
+        yield from _bf16(case)
+    if case.job.model.attention == "flash_attention_2" and (not gpus or installed("flash-attn") is None):
+        reason = (
+            "a GPU, and this machine has none"
+            if not gpus
+            else "the package flash-attn, which is not installed"
+        )
+        yield _find(
+            "flash_attention_missing",
+            "error",
+            "model.attention",
+            "flash_attention_2",
+            f"model.attention flash_attention_2 needs {reason}; use auto.",
+            model__attention="auto",
+        )
+
+
+def _bf16(case: Case) -> Iterator[Finding]:
+    old = [gpu for gpu in case.machine.gpus if gpu.compute < 8.0]
+    if not case.machine.gpus:
+        text = "hardware.precision bf16 on a CPU takes about three times as long as fp32; use auto."
+        yield _find("bf16_on_cpu", "warning", "hardware.precision", "bf16", text, hardware__precision="auto")
+    elif old:
+        has = f"{old[0].name} has {old[0].compute}"
+        text = f"hardware.precision bf16 needs compute capability 8.0, and {has}; use auto."
+        yield _find(
+            "bf16_unsupported", "error", "hardware.precision", "bf16", text, hardware__precision="auto"
+        )
+
+
+def _storage(case: Case) -> Iterator[Finding]:
+    place = case.home.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        text = (
+            f"The home folder {case.home} cannot be made, {place} is no folder; choose another with --home."
+        )
+        yield _find("home_not_a_folder", "error", None, str(case.home), text)
+        return
+    if not os.access(place, os.W_OK | os.X_OK):
+        text = f"The home folder {case.home} cannot be written; choose another with --home or FACTORY_HOME."
+        yield _find("home_read_only", "error", None, str(case.home), text)
+        return
+    need, free = bytes_needed(case), disk_free(case.home)
+    if need is not None and free < need:
+        text = (
+            f"The run needs about {need / 2**30:.1f} GiB for its checkpoints and model, and {case.home} has "
+            f"{free / 2**30:.1f} GiB free; make room, lower train.keep_checkpoints, or choose another --home."
+        )
+        yield _find(
+            "disk_too_small", "error", "train.keep_checkpoints", case.job.train.keep_checkpoints, text
+        )
+
+
+def bytes_needed(case: Case) -> int | None:
+    """Disk a run takes at its fullest: kept checkpoints, one being written, the model. None when unknown."""
+    weights = None
+    if case.model is not None:
+        try:
+            weights = parameter_count(case.model)
+        except FactoryError:
+            return None  # the weights are broken, and _model has said so
+    if weights is None:
+        return None
+    trained = weights if case.job.method.name == "full" else int(weights * _LORA_SHARE)
+    at_once = case.job.train.keep_checkpoints + 1 + case.job.train.keep_best
+    return trained * (at_once * _BYTES_CHECKPOINT + _BYTES_WEIGHT)
+
+
+def _data(case: Case) -> Iterator[Finding]:
+    """Whether the files are there; what is in them is looked at by `data`."""
+    path = Path(case.job.data.path).expanduser()
+    if path.exists() or ":" in case.job.data.path or set("*?[") & set(case.job.data.path):
+        return
+    near = sorted(path.parent.glob("*")) if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, [one.name for one in near], n=1)
+    best = str(path.parent / close[0]) if close else None
+    text = f"data.path {str(path)!r} does not exist; " + (f"did you mean {best}?" if best else "correct it.")
+    yield Finding(
+        "data_not_found", text, field="data.path", value=str(path), fix={"data.path": best} if best else None
+    )
+
+
+CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
+    _installation,
+    _model,
+    _template,
+    _data,
+    _engine,
+    _schedule,
+    _hardware,
+    _storage,
+)
