@@ -28,7 +28,7 @@ STAMP = "factory-stamp-{}.txt"
 
 
 def main(words):
-    """Prepare the environment and become `factory WORDS`, or pytest. Returns only with the text of a problem."""
+    """Prepare the environment and become `factory WORDS`, or pytest. Returns only a problem, as text."""
     if sys.version_info < OLDEST:
         return _too_old()
     no_venv = words[:1] == ["--no-venv"]
