@@ -130,8 +130,8 @@ def _install(environment, steps):
         pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *words]
         if subprocess.run(pip, cwd=HERE, check=False).returncode:
             return (
-                f"Installing the {name} failed; pip's last lines above say why. It needs a network or another "
-                "way to a package index; start again when there is one, what is installed already stays."
+                f"Installing the {name} failed; pip's last lines above say why. Without a network or a package "
+                "index it cannot be done; start again when there is one, what is installed already stays."
             )
         _stamp(environment, name).write_text(_wanted(step), "utf-8")
         _say(f"[{number}/{len(steps)}] Done in {time.monotonic() - started:.0f} s")

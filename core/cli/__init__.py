@@ -33,7 +33,6 @@ def build_app() -> typer.Typer:
         name="factory",
         help="Train language models: a checked job becomes a run, a run becomes a model.",
         epilog="First job: factory new > job.yaml, then factory check job.yaml, then factory train job.yaml.",
-        no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,  # with Rich, --help alone takes 0.24 CPU-seconds
         pretty_exceptions_enable=False,
@@ -47,19 +46,25 @@ def build_app() -> typer.Typer:
             Path | None,
             typer.Option(help="Folder of runs, models and caches; else $FACTORY_HOME, else ~/factory."),
         ] = None,
-        version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+        version: Annotated[
+            bool,
+            typer.Option("--version", is_eager=True, callback=_version, help="Print the version and leave."),
+        ] = False,
     ) -> None:
         context.obj = home
-        if version:
-            from core.cli.show import say
-            from core.job.machine import factory_version
-
-            say(f"factory {factory_version()}")
-            raise typer.Exit
 
     for module in MODULES:
         module.register(app)
     return app
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from core.cli.show import say
+        from core.job.machine import factory_version
+
+        say(f"factory {factory_version()}")
+        raise typer.Exit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Refusals are printed as their sentences on stderr (as JSON on stdout with --json); a fault of ours is one
     sentence, its traceback goes to a file.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         build_app()(args=words, prog_name="factory")
     except SystemExit as leave:

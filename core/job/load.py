@@ -102,7 +102,7 @@ def parse_leniently(
 
 
 def check_values(values: dict[str, Any], origin: str = "the job") -> JobSpec:
-    """The checked job of plain values, such as a form's. Raises FactoryError with everything that is wrong."""
+    """The checked job of plain values, such as a form's. Raises FactoryError with all that is wrong."""
     job, findings = _validate(Reading(values), origin)
     if job is None:
         raise FactoryError(findings)

@@ -1,4 +1,4 @@
-"""A fresh job as commented YAML: every field with its help, its default, and what it allows. Made from the schema."""
+"""A fresh job as commented YAML: every field with its help, its default, and what it allows."""
 
 from __future__ import annotations
 

@@ -1,0 +1,64 @@
+"""How a plan reads in a terminal: what will be done, every setting with defaults marked, the command."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from core.cli.show import gib, pairs, table
+from core.job.plan import Plan
+
+
+def plan_text(plan: Plan) -> str:
+    """A plan as aligned text, for people."""
+    sections = [
+        pairs(dict(_summary(plan))),
+        "Settings (· holds its default, presets from " + plan.preset_source + ")\n" + _settings(plan),
+        "Command\n  " + shlex.join([*plan.argv, "RUN_FOLDER"]),
+    ]
+    return "\n\n".join(sections)
+
+
+def _summary(plan: Plan) -> Iterator[tuple[str, str]]:
+    job, counts = plan.job, plan.counts
+    size = f", {plan.parameters:,} weights" if plan.parameters else ""
+    yield "model", f"{job['model']['name']} ({plan.model_kind}{size})"
+    for file in plan.files:
+        yield "data", f"{file['path']} ({gib(file['bytes'])}, sha256 {file['sha256'][:12]})"
+    yield (
+        "training",
+        f"{job['stage']['name']}, {job['method']['name']}, engine {plan.engine}, seed {plan.seed}",
+    )
+    if counts:
+        yield "rows", f"{counts.read:,} read, {counts.dropped:,} left out, {counts.cut:,} cut at max_length"
+        held_out = f", {counts.eval_rows:,} held out" if counts.eval_rows else ""
+        yield "sequences", f"{counts.rows:,} per epoch{held_out}"
+        yield "tokens", f"{counts.tokens:,} per epoch, {counts.trained_tokens:,} of them teach"
+    if plan.steps is not None:
+        warmup = f", {plan.warmup_steps:,} of them warmup" if plan.warmup_steps else ""
+        yield "steps", f"{plan.steps:,}{warmup}"
+
+
+def _settings(plan: Plan) -> str:
+    defaults = set(plan.defaults)
+    rows = [
+        (" " if field not in defaults else "·", field, _shown(value))
+        for field, value in _fields(plan.job, "")
+    ]
+    return "\n".join("  " + line for line in table(rows).splitlines())
+
+
+def _fields(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _fields(value, f"{prefix}{key}.")
+        elif prefix + key != "schema_version":
+            yield prefix + key, value
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) and value.isprintable() else json.dumps(value, ensure_ascii=False)
