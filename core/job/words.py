@@ -63,6 +63,8 @@ REFUSED_ON_PURPOSE = {
     "resume_from_checkpoint": "a run goes on from its own checkpoints: factory resume ID",
     "output_dir": "a run gets its own folder under the home folder: choose that with --home",
 }
+MOST = 50
+"""So many findings are enough to see that this is no job; more would only take time."""
 EXAMPLES = {"model": "smollm2-135m", "data": "rows.jsonl", "stage": "sft"}
 _SECRET_KEY = re.compile(r"(token|api_?key|password|secret)$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"\b(hf_|sk-|ghp_|gho_|wandb_)[A-Za-z0-9_-]{8,}")
@@ -75,11 +77,14 @@ def findings_of(error: ValidationError, reading: Reading, origin: str) -> list[F
         by_path.setdefault(_real_path(detail, reading.value), []).append(detail)
     # A value that could not be read stands as empty: what pydantic says about that is no news.
     told = {finding.field for finding in reading.findings if finding.code != "duplicate_key"}
-    return [
-        _finding(path, details, reading, origin)
-        for path, details in by_path.items()
-        if dotted(path) not in told
-    ]
+    wrong = [(path, details) for path, details in by_path.items() if dotted(path) not in told]
+    findings = [_finding(path, details, reading, origin) for path, details in wrong[:MOST]]
+    if len(wrong) > MOST:
+        more = len(wrong) - MOST
+        findings.append(
+            Finding("more_findings", f"{more:,} more fields are wrong; mend these first.", value=more)
+        )
+    return findings
 
 
 def _real_path(detail: ErrorDetails, value: Any) -> FieldPath:
