@@ -218,7 +218,7 @@ def _differences(old: Any, new: Any, path: str = "") -> list[str]:
 def _same_data(run: Run, plan: Mapping[str, Any]) -> None:
     import hashlib
 
-    for file in plan.get("data") or []:
+    for file in plan.get("files") or []:
         path = Path(file["path"])
         try:
             same = path.stat().st_size == file["bytes"]

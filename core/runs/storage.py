@@ -81,7 +81,7 @@ def read_json(path: Path) -> Any:
 
 
 def tail(path: Path, lines: int, *, most: int = 1 << 20) -> str:
-    """The last `lines` lines of a file of any size, read from its last `most` bytes at most."""
+    """The last `lines` lines of a file of any size, no newline at the end; reads at most `most` bytes."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         start = size
@@ -90,5 +90,5 @@ def tail(path: Path, lines: int, *, most: int = 1 << 20) -> str:
             start = max(0, start - (1 << 16))
             file.seek(start)
             found = file.read(size - start)
-    kept = found.decode("utf-8", "replace").replace("\0", "").splitlines(keepends=True)
-    return "".join(kept[-lines:] if lines else [])
+    kept = found.decode("utf-8", "replace").replace("\0", "").rstrip("\n").split("\n")
+    return "\n".join(kept[-lines:] if lines else [])

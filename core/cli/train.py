@@ -1,0 +1,119 @@
+"""The words that make a run go: train and resume. They follow a run, but they do not own it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from core.cli.show import AsJson, Overrides, home_of, say, say_json_line
+
+Detach = Annotated[
+    bool, typer.Option("--detach", "-d", help="Return at once; the run goes on in the background.")
+]
+ForceHome = Annotated[
+    bool, typer.Option("--force-home", help="Accept a home on a network file system, where runs can be lost.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this family's commands."""
+    app.command()(train)
+    app.command()(resume)
+
+
+def train(
+    context: typer.Context,
+    job: Annotated[Path, typer.Argument(metavar="JOB", help="A job as YAML or JSON.", show_default=False)],
+    override: Overrides = None,
+    detach: Detach = False,
+    json: AsJson = False,
+    force_home: ForceHome = False,
+) -> None:
+    """Train a job and follow it.
+
+    The run waits for a free device and goes on when the terminal is closed; Ctrl-C asks whether to stop it.
+    The job.json of a run's folder repeats that run.
+
+    Example: factory train job.yaml -o train.epochs=2
+    """
+    from core.job.load import load_job, read_job_file
+    from core.job.machine import this_machine
+    from core.job.plan import make_plan
+    from core.launchers import local
+
+    home = home_of(context)
+    text = read_job_file(job)
+    plan = make_plan(load_job(job, override or []), home, this_machine(), beside=job.parent).model_dump(
+        mode="json"
+    )
+    run = local.submit(home, text, plan["job"], plan, force_home=force_home)
+    _go_along(run, 0, detach=detach, as_json=json)
+
+
+def resume(
+    context: typer.Context,
+    id: Annotated[
+        str, typer.Argument(metavar="ID", help="A run, by its id or part of it.", show_default=False)
+    ],
+    override: Overrides = None,
+    detach: Detach = False,
+    json: AsJson = False,
+    force_home: ForceHome = False,
+) -> None:
+    """Go on with a stopped, failed or lost run.
+
+    It goes on from its newest whole checkpoint, with the settings it had, as the next attempt of the same run.
+
+    Example: factory resume k3f9
+    """
+    from core.launchers import local
+    from core.runs.folder import find_run
+    from core.runs.home import check_home
+    from data.errors import refuse
+
+    home = home_of(context)
+    check_home(home)
+    run = find_run(home, id)
+    if override:
+        text = (
+            f"A resumed run keeps its settings, so -o {override[0]} is refused: "
+            f"start a new run with `factory train {run.job_json} -o {override[0]}`."
+        )
+        raise refuse("resume_with_override", text, value=override[0])
+    offset = run.events.stat().st_size if run.events.exists() else 0
+    local.resume(run, force_home=force_home)
+    _go_along(run, offset, detach=detach, as_json=json)
+
+
+def _go_along(run: Any, offset: int, *, detach: bool, as_json: bool) -> None:
+    """Follow a run that was just submitted, and end with its outcome."""
+    from core.cli.follow import closing_words, exit_code, watch
+    from core.runs.states import read_status
+
+    if detach:
+        say_json_line(outcome(read_status(run))) if as_json else say(run.id)
+        return
+    say(f"Run {run.id}", err=as_json)
+    follower, status = watch(run, offset=offset, err=as_json)
+    if as_json:
+        say_json_line(outcome(status))
+    elif status.over:
+        say(closing_words(run, status, follower.samples))
+    raise typer.Exit(exit_code(status))
+
+
+def outcome(status: Any) -> dict[str, Any]:
+    """The line that `--json` ends with."""
+    run = status.run
+    done = status.state == "succeeded"
+    values = status.record.get("values") or {}
+    return {
+        "id": run.id,
+        "state": status.state,
+        "path": str(run.path),
+        "model": str(run.model) if done else None,
+        "loss": values.get("loss") if done else None,
+        "reason": status.reason,
+    }

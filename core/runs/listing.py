@@ -1,0 +1,67 @@
+"""All runs of a home at a glance, cheap enough for thousands: a small file and at most a lock each. Stdlib only."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.runs.folder import Run, list_runs
+from core.runs.queue import Queue
+from core.runs.states import ENDS, Status, last_step, read_status
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run in a list."""
+
+    status: Status
+    step: int | None
+    place: int | None = None
+    """Place in the machine's queue, 1 is next; None when it does not wait."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that scripts may rely on, and a few more."""
+        status, record = self.status, self.status.record
+        return {
+            "id": status.run.id,
+            "name": record.get("name"),
+            "stage": record.get("stage"),
+            "state": status.state,
+            "step": self.step,
+            "total_steps": record.get("total_steps"),
+            "started": record.get("started"),
+            "path": str(status.run.path),
+            "attempt": status.attempt,
+            "created": record.get("created"),
+            "ended": record.get("ended"),
+            "user": record.get("user"),
+            "slots": record.get("slots") or [],
+            "place": self.place,
+            "checkpoint": record.get("checkpoint"),
+            "reason": status.reason,
+            "orphans": status.orphans,
+        }
+
+
+def rows(home: Path) -> list[Row]:
+    """Every run of the home, oldest first. Raises FactoryError when the home cannot be read."""
+    places: Mapping[str, int] | None = None
+    found = []
+    for run in list_runs(home):
+        with contextlib.suppress(FileNotFoundError):  # deleted while we looked
+            status = read_status(run)
+            if status.state == "queued" and places is None:
+                places = {ticket.key: place for place, ticket in enumerate(Queue().line(), start=1)}
+            place = (places or {}).get(str(status.record.get("ticket"))) if status.state == "queued" else None
+            found.append(Row(status, _step(run, status), place))
+    return sorted(found, key=lambda row: row.status.record.get("created") or 0.0)
+
+
+def _step(run: Run, status: Status) -> int | None:
+    if status.state in ENDS:
+        step: int | None = status.record.get("step")
+        return step
+    return None if status.state == "queued" and status.attempt == 1 else last_step(run)
