@@ -1,0 +1,33 @@
+"""The job's rows as token ids: glue between the job's words and data.prepare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from core.job.spec import JobSpec
+from core.stages import stage_module
+from data.errors import Finding
+from data.prepare import Prepared, PrepareSettings, prepare
+
+
+def rows_for(job: JobSpec, run_home: Path, tokenizer: Any, emit: Callable[[Finding], None]) -> Prepared:
+    """The train and eval rows of a job, from the home's cache when nothing that decides them has changed.
+
+    `run_home` is the home folder; `emit` takes each finding about the data. Raises FactoryError when the data
+    cannot be read, does not fit the stage, or leaves nothing to learn.
+    """
+    stage = job.stage
+    settings = PrepareSettings(
+        max_length=stage.max_length,
+        packing=getattr(stage, "packing", False),
+        split_long=stage.name == "pretrain",
+        train_on=getattr(stage, "train_on", "all" if stage.name == "pretrain" else "assistant"),
+        eval=job.data.eval,
+        seed=job.train.seed,
+        stage=stage.name,
+    )
+    needs = stage_module(stage.name).NEEDS
+    plain = job.data.model_dump(mode="json")
+    return prepare(plain, needs, tokenizer, settings, run_home / "cache" / "rows", emit)

@@ -1,0 +1,139 @@
+"""Which format a sample of records is in, and which row shape a stage gets from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from data.errors import FactoryError, Finding, refuse
+from data.formats import FORMATS, format_module
+from data.formats.base import Columns, Match
+from data.rows import SHAPES
+from data.settings import Source
+
+STAGE_NEEDS: Mapping[str, tuple[str, ...]] = {
+    "pretrain": ("text",),
+    "sft": ("messages", "completion", "text"),
+    "reward": ("preference",),
+    "dpo": ("preference",),
+    "orpo": ("preference",),
+    "kto": ("feedback",),
+    "ppo": ("prompt",),
+    "grpo": ("prompt",),
+    "rloo": ("prompt",),
+}
+"""Row shapes per stage, best first, for inspecting a file before its stage is chosen (a stage's own NEEDS win)."""
+
+SHAPE_WORDS: Mapping[str, str] = {
+    "text": "texts",
+    "messages": "conversations",
+    "completion": "prompts with a completion",
+    "preference": "prompts with a chosen and a rejected answer",
+    "feedback": "prompts with an answer and a good/bad label",
+    "prompt": "prompts",
+}
+
+
+def detect(records: Sequence[Mapping[str, Any]], source: Source) -> Match:
+    """The format that explains the records. Raises FactoryError when none does, naming the columns seen."""
+    columns = Columns(records)
+    _check_given(columns, source)
+    modules = FORMATS if source.format is None else (_named(source.format),)
+    for module in modules:
+        match: Match | None = module.matches(columns, source.columns)
+        if match is not None:
+            return match
+    seen = ", ".join(list(columns.all)[:20])
+    if source.format is not None:
+        raise refuse(
+            "data_format_does_not_fit",
+            f"The file does not look like format {source.format} (columns: {seen}): "
+            "map its columns with data.columns or leave data.format empty.",
+            field="data.format",
+            value=source.format,
+        )
+    raise refuse(
+        "data_not_recognised",
+        f"No known format fits the columns {seen}: say which column is which, for example "
+        f"data.columns: {{prompt: {next(iter(columns.all), 'question')}, completion: ...}}.",
+        field="data.columns",
+        value=list(columns.all)[:20],
+    )
+
+
+def _named(name: str) -> ModuleType:
+    try:
+        return format_module(name)
+    except KeyError:
+        import difflib
+
+        known = [module.NAME for module in FORMATS]
+        close = difflib.get_close_matches(name, known, 1)
+        raise refuse(
+            "data_format_unknown",
+            f"There is no data format {name}{f': did you mean {close[0]}?' if close else ''} (known: {', '.join(known)}).",
+            field="data.format",
+            value=name,
+        ) from None
+
+
+def _check_given(columns: Columns, source: Source) -> None:
+    missing = {word: name for word, name in source.columns.items() if name not in columns.all}
+    if missing:
+        seen = ", ".join(list(columns.all)[:20])
+        raise FactoryError(
+            [
+                Finding(
+                    "data_column_missing",
+                    f"data.columns.{word} names the column {name}, which the file does not have (columns: {seen}).",
+                    "error",
+                    f"data.columns.{word}",
+                    name,
+                )
+                for word, name in missing.items()
+            ]
+        )
+
+
+def shape_for(match: Match, needs: Sequence[str]) -> str | None:
+    """The best row shape for a stage that the format can give, or None."""
+    gives = format_module(match.format).GIVES
+    return next((shape for shape in needs if shape in gives), None)
+
+
+def stages_for(match: Match) -> dict[str, bool | str]:
+    """For each stage: True when the file fits it, else why not."""
+    return {
+        stage: True if shape_for(match, needs) else why_not(match, needs)
+        for stage, needs in STAGE_NEEDS.items()
+    }
+
+
+def why_not(match: Match, needs: Sequence[str]) -> str:
+    """One clause: what the stage needs and what the file holds."""
+    wanted = " or ".join(SHAPE_WORDS[shape] for shape in needs)
+    held = " or ".join(SHAPE_WORDS[shape] for shape in format_module(match.format).GIVES)
+    columns = ", ".join(dict.fromkeys(match.columns.values()))
+    return f"it needs {wanted}; column{'s' if ',' in columns else ''} {columns} give{'' if ',' in columns else 's'} {held}"
+
+
+def shape_that_fits(match: Match, needs: Sequence[str], stage: str | None = None) -> str:
+    """The row shape for a stage. Raises FactoryError naming columns, stage and the stages that would fit."""
+    shape = shape_for(match, needs)
+    if shape is not None:
+        return shape
+    fitting = [name for name, fits in stages_for(match).items() if fits is True]
+    wanted = " or ".join(SHAPE_WORDS[shape] for shape in needs if shape in SHAPES)
+    columns = ", ".join(dict.fromkeys(match.columns.values()))
+    raise refuse(
+        "data_shape_does_not_fit",
+        f"Stage {stage or '/'.join(needs)} needs {wanted}, but column {columns} was read as format {match.format}: "
+        f"use stage {' or '.join(fitting) or 'another'}, or map the columns with data.columns.",
+        field="stage",
+        value=stage,
+        fix={"stage.name": fitting[0]} if fitting else None,
+        columns=columns,
+        format=match.format,
+        stages=fitting,
+    )

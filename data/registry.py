@@ -1,0 +1,1 @@
+"""LLaMA-Factory's dataset_info.json, read as it is."""

@@ -1,0 +1,379 @@
+"""A row and a voice (template, special tokens) to the exact pieces of text that training sees, each learnt or not.
+
+The mask is made by construction: the trained pieces are cut out while the text is put together, never searched
+for in it. Per template and pattern of roles the text around the turns is found once, from renderings with
+placeholders and their prefixes; every row is then compared with the template's own rendering, and a row that
+differs (a template that trims, splits or drops what it is given) is cut by rendering its own prefixes.
+`data.tokens` turns the pieces into ids; preview and trainer read the same ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from data.errors import refuse
+from data.rows import Row, Turn, Unusable, says_something, shape_of
+from data.template import Template, for_template, template_names
+
+Piece = tuple[str, bool]
+"""(text, learnt)"""
+Pieces = list[Piece]
+
+
+@dataclass(frozen=True)
+class Voice:
+    """What rendering must know of a tokenizer: its template, special tokens, and whether it adds a BOS by itself."""
+
+    template: str | None
+    bos: str | None
+    eos: str | None
+    adds_bos: bool
+    specials: Mapping[str, Any] = field(default_factory=dict)
+    marks: tuple[str, ...] = ()
+    """All special tokens, to see whether a turn ends in one."""
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Voice:
+        """The voice of a transformers tokenizer."""
+        template = tokenizer.chat_template
+        if isinstance(template, Mapping):
+            template = template.get("default")
+        bos, eos = tokenizer.bos_token, tokenizer.eos_token
+        first = tokenizer("a").input_ids[:1]
+        adds = bos is not None and first == [tokenizer.convert_tokens_to_ids(bos)]
+        marks = tuple(dict.fromkeys([*tokenizer.all_special_tokens, *_added(tokenizer)]))
+        return cls(template, bos, eos, adds, dict(tokenizer.special_tokens_map), marks)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain JSON for the child."""
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Voice:
+        """The inverse of `to_plain`."""
+        return cls(**{**plain, "marks": tuple(plain["marks"])})
+
+
+def _added(tokenizer: Any) -> list[str]:
+    return [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Pieces for one pattern of roles: literals and turn numbers, with the mask."""
+
+    pieces: tuple[tuple[tuple[str | int, ...], bool], ...]
+
+    def fill(self, contents: Sequence[str]) -> Pieces:
+        return [
+            ("".join([part if type(part) is str else contents[part] for part in parts]), learnt)  # type: ignore[index]
+            for parts, learnt in self.pieces
+        ]
+
+
+class Renderer:
+    """Rows to pieces for one voice. `notes` counts what is worth telling (reasoning dropped, double BOS, ...)."""
+
+    def __init__(self, voice: Voice, train_on: str = "assistant", wrap: str | None = None) -> None:
+        self.voice, self._train_on, self._wrap = voice, train_on, wrap
+        self._template = Template(voice.template, voice.specials) if voice.template else None
+        self._plans: dict[tuple[tuple[str, ...], tuple[bool, ...]], _Plan | None] = {}
+        self.notes: Counter[str] = Counter()
+
+    def sequences(self, row: Row) -> list[Pieces]:
+        """The token sequences of a row, as pieces: one for most shapes, chosen and rejected for a preference.
+
+        Raises Unusable when the row cannot be rendered, FactoryError when the voice lacks a template.
+        """
+        shape = shape_of(row)
+        if shape == "messages":
+            return [self._conversation(row["messages"], row.get("tools"), None)]
+        if shape == "text":
+            return [self._finish([(_ended(row["text"], self.voice.eos), True)])]
+        if shape == "preference":
+            return [self._answered(row, row["prompt"], row[side]) for side in ("chosen", "rejected")]
+        if shape == "prompt":
+            return [self._asked(row)]
+        return [self._answered(row, row["prompt"], row["completion"])]
+
+    def _answered(self, row: Row, prompt: Any, answer: Any) -> Pieces:
+        """Prompt and answer; only the answer is learnt."""
+        if isinstance(prompt, str) and isinstance(answer, str):
+            if not self._wraps(row):
+                pieces = [(prompt, self._train_on == "all"), (_ended(answer, self.voice.eos), True)]
+                return self._finish(pieces)
+        asked, answered = as_turns(prompt, "user"), as_turns(answer, "assistant")
+        return self._conversation([*asked, *answered], row.get("tools"), len(asked))
+
+    def _wraps(self, row: Row) -> bool:
+        """Whether plain texts become turns: as asked, else for pairs and labels where there is a template."""
+        if self._wrap is not None:
+            return self._wrap == "chat"
+        return shape_of(row) != "completion" and self._template is not None
+
+    def _asked(self, row: Row) -> Pieces:
+        prompt = row["prompt"]
+        if isinstance(prompt, str) and not self._wraps(row):
+            return self._finish([(prompt, False)], whole=False)
+        turns = for_template(as_turns(prompt, "user"))
+        return self._finish(
+            [(self._need_template().render(turns, row.get("tools"), True), False)], whole=False
+        )
+
+    def _need_template(self) -> Template:
+        if self._template is None:
+            raise refuse(
+                "template_missing",
+                "The model has no chat template, and the data holds conversations: choose one with model.template "
+                f"({', '.join(template_names())}, or a .jinja file).",
+                field="model.template",
+                fix={"model.template": "chatml"},
+            )
+        return self._template
+
+    def _conversation(self, turns: Sequence[Turn], tools: Any, answer_from: int | None) -> Pieces:
+        template = self._need_template()
+        learnt = self._learnt(turns, answer_from)
+        turns = for_template(turns)
+        if self._train_on == "all" and answer_from is None:
+            return self._finish([(template.render(turns, tools), True)])
+        if not any(learnt):
+            raise Unusable("no_answer")
+        if template.marks:
+            marked = _by_marks(template.render_marked(turns, tools), turns, learnt)
+            if marked is not None:
+                return self._finish(marked)
+        pieces = self._by_plan(template, turns, tools, learnt)
+        self._note_reasoning(turns, pieces)
+        return self._finish(pieces)
+
+    def _learnt(self, turns: Sequence[Turn], answer_from: int | None) -> list[bool]:
+        learnt = [
+            turn["role"] == "assistant" and (len(turn) == 2 or turn.get("weight") != 0) for turn in turns
+        ]
+        for at, turn in enumerate(turns):
+            if learnt[at] and not turn["content"] and not says_something(turn):
+                learnt[at] = False
+                self.notes["empty_turns"] += 1
+        if answer_from is not None:
+            learnt = [here and at >= answer_from for at, here in enumerate(learnt)]
+        if self._train_on == "last_assistant" and any(learnt):
+            last = len(learnt) - 1 - learnt[::-1].index(True)
+            learnt = [at == last for at in range(len(learnt))]
+        return learnt
+
+    def _by_plan(self, template: Template, turns: Sequence[Turn], tools: Any, learnt: list[bool]) -> Pieces:
+        full = template.render(turns, tools)
+        if tools is None and all(len(turn) == 2 for turn in turns):
+            key = (tuple([turn["role"] for turn in turns]), tuple(learnt))
+            if key not in self._plans:
+                self._plans[key] = _make_plan(template, *key)
+            plan = self._plans[key]
+            if plan is not None:
+                contents = [turn["content"] for turn in turns]
+                for filled in (plan.fill(contents), plan.fill([content.strip() for content in contents])):
+                    if "".join([text for text, _ in filled]) == full:
+                        return filled
+        return _cut_by_prefixes(template, turns, tools, learnt, full)
+
+    def _note_reasoning(self, turns: Sequence[Turn], pieces: Pieces) -> None:
+        """Count rows whose reasoning the template leaves out of earlier turns."""
+        thoughts = [_thought(turn) for turn in turns if turn["role"] == "assistant"]
+        if any(thoughts):
+            text = "".join([piece for piece, _ in pieces])
+            if any(thought and thought not in text for thought in thoughts):
+                self.notes["reasoning_dropped"] += 1
+
+    def _finish(self, pieces: Pieces, whole: bool = True) -> Pieces:
+        """Exactly one BOS where the model has one, and an end to learn after the last answer."""
+        voice = self.voice
+        pieces = _joined(pieces)
+        if voice.bos:
+            first, learnt = pieces[0]
+            if first.startswith(voice.bos):
+                while first.startswith(voice.bos + voice.bos):
+                    first = first[len(voice.bos) :]
+                    self.notes["double_bos"] += 1
+                pieces[0] = (first, learnt)
+            elif voice.adds_bos:
+                pieces[0] = (voice.bos + first, learnt)
+        if whole and voice.eos and pieces[-1][1] and not self._ends(pieces[-1][0]):
+            self.notes["turn_end_missing"] += 1
+            pieces[-1] = (pieces[-1][0] + voice.eos, True)
+        return pieces
+
+    def _ends(self, text: str) -> bool:
+        bare = text.rstrip()
+        return bare.endswith(self.voice.marks) if self.voice.marks else bool(self.voice.eos) and bare.endswith(
+            self.voice.eos or ""
+        )  # fmt: skip
+
+
+def as_turns(value: Any, role: str) -> list[Turn]:
+    """A text as one turn of `role`; turns as they are."""
+    return [{"role": role, "content": value}] if isinstance(value, str) else value
+
+
+def _ended(text: str, eos: str | None) -> str:
+    """The text with the end-of-text token once behind it."""
+    return text if eos is None or text.endswith(eos) else text + eos
+
+
+def _joined(pieces: Pieces) -> Pieces:
+    """Neighbours with the same mask as one piece, empty ones left out."""
+    made: Pieces = []
+    for text, learnt in pieces:
+        if not text:
+            continue
+        if made and made[-1][1] == learnt:
+            made[-1] = (made[-1][0] + text, learnt)
+        else:
+            made.append((text, learnt))
+    return made or [("", False)]
+
+
+def _thought(turn: Turn) -> str:
+    if turn.get("reasoning_content"):
+        return str(turn["reasoning_content"]).strip()
+    before, closed, _ = turn["content"].partition("</think>")
+    return before.replace("<think>", "").strip() if closed else ""
+
+
+def _by_marks(marked: Pieces, turns: Sequence[Turn], learnt: list[bool]) -> Pieces | None:
+    """Pieces from the template's own generation marks; None when they do not come one per assistant turn."""
+    wanted = [here for turn, here in zip(turns, learnt, strict=True) if turn["role"] == "assistant"]
+    if sum(said for _, said in marked) != len(wanted):
+        return None
+    taken = iter(wanted)
+    return [(text, said and next(taken)) for text, said in marked]
+
+
+def _placeholder(number: int) -> str:
+    return f"\ue0f2{number}\ue0f3"
+
+
+def _make_plan(template: Template, roles: tuple[str, ...], learnt: tuple[bool, ...]) -> _Plan | None:
+    """The text around the turns of a pattern of roles, with the mask; None where the template defeats placeholders."""
+    turns = [{"role": role, "content": _placeholder(number)} for number, role in enumerate(roles)]
+    try:
+        full = template.render(turns)
+        spans = [_span(template, turns, None, number, full) for number, here in enumerate(learnt) if here]
+    except Unusable:
+        return None
+    if any(full.count(turn["content"]) != 1 for turn in turns):
+        return None
+    pieces: list[tuple[tuple[str | int, ...], bool]] = []
+    at = 0
+    for start, end in spans:
+        if not at <= start < end:
+            return None
+        pieces += [(_parts(full[at:start]), False), (_parts(full[start:end]), True)]
+        at = end
+    pieces.append((_parts(full[at:]), False))
+    return _Plan(tuple(piece for piece in pieces if piece[0]))
+
+
+def _parts(text: str) -> tuple[str | int, ...]:
+    """Literals and turn numbers of a text with placeholders."""
+    parts: list[str | int] = []
+    while text:
+        literal, _, rest = text.partition("\ue0f2")
+        if literal:
+            parts.append(literal)
+        number, _, text = rest.partition("\ue0f3")
+        if number:
+            parts.append(int(number))
+    return tuple(parts)
+
+
+def _span(template: Template, turns: Sequence[Turn], tools: Any, number: int, full: str) -> tuple[int, int]:
+    """Where in `full` (with a placeholder in turn `number`) that turn is learnt: from the end of its header,
+    as the generation prompt leaves it, to its end mark."""
+    mark = turns[number]["content"]
+    content = full.index(mark)
+    try:
+        header = template.render(turns[:number], tools, answer_next=True)
+        start = _common(header, full[:content])
+        before = template.render(turns[:number], tools) if number else ""
+        if start < _common(before, full[:content]):
+            start = content
+    except Unusable:
+        start = content
+    end = content + len(mark)
+    try:
+        tail = template.render(turns[: number + 1], tools).rpartition(mark)[2]
+    except Unusable:
+        tail = ""
+    end += _common(tail.rstrip() or tail, full[end:])
+    return start, end
+
+
+def _common(one: str, other: str) -> int:
+    """Length of the common beginning of two texts."""
+    shorter = min(len(one), len(other))
+    if one[:shorter] == other[:shorter]:
+        return shorter
+    low, high = 0, shorter
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[:middle] == other[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _cut_by_prefixes(
+    template: Template, turns: Sequence[Turn], tools: Any, learnt: Sequence[bool], full: str
+) -> Pieces:
+    """Pieces of a row the plan does not explain: each learnt turn's place is found with a placeholder in its stead.
+
+    What stands before and behind the placeholder must be what stands in the real rendering, so the turn is what
+    lies between. Raises Unusable('mask_unclear') where the template changes the surroundings with the turn.
+    """
+    pieces: Pieces = []
+    at = 0
+    for number, here in enumerate(learnt):
+        if not here:
+            continue
+        start, end = _place(template, turns, tools, number, full)
+        if not at <= start < end:
+            raise Unusable("mask_unclear", full[:160])
+        pieces += [(full[at:start], False), (full[start:end], True)]
+        at = end
+    return [*pieces, (full[at:], False)]
+
+
+def _place(template: Template, turns: Sequence[Turn], tools: Any, number: int, full: str) -> tuple[int, int]:
+    mark = _placeholder(number)
+    masked = [{"role": t["role"], "content": mark} if at == number else t for at, t in enumerate(turns)]
+    shown = template.render(masked, tools)
+    if shown.count(mark) != 1:
+        raise Unusable("mask_unclear", full[:160])
+    before, after = shown.split(mark)
+    start, end = _span(template, masked, tools, number, shown)
+    tail = end - len(before) - len(mark)
+    if full.endswith(after):
+        behind = len(full) - len(after)
+    elif number + 1 < len(turns):
+        # The end differs (a template that treats the last turn in its own way): the next header must be found whole.
+        behind = _behind(template, turns, tools, number, full)
+    else:
+        raise Unusable("mask_unclear", full[:160])
+    if not full.startswith(before[:start]) or behind < start:
+        raise Unusable("mask_unclear", full[:160])
+    return start, behind + tail
+
+
+def _behind(template: Template, turns: Sequence[Turn], tools: Any, number: int, full: str) -> int:
+    """The end of turn `number` in `full`, from the rendering that stops there, without its end mark's length."""
+    upto = template.render(turns[: number + 1], tools)
+    mark = _placeholder(number)
+    masked = [*turns[:number], {"role": turns[number]["role"], "content": mark}]
+    tail = template.render(masked, tools).rpartition(mark)[2]
+    if not full.startswith(upto):
+        raise Unusable("mask_unclear", full[:160])
+    return len(upto) - len(tail)

@@ -1,0 +1,225 @@
+"""What happened to the rows of a file: counted, with examples, and told in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from data.errors import Finding, Level
+from data.rows import Unusable, reason_words
+
+EXAMPLES = 20
+"""Examples kept per reason."""
+
+
+@dataclass
+class Tally:
+    """Counts of one reading. `read` = `kept` + the sum of `reasons`."""
+
+    read: int = 0
+    kept: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    notes: Counter[str] = field(default_factory=Counter)
+    note_lines: dict[str, list[int]] = field(default_factory=dict)
+    labels: Counter[str] = field(default_factory=Counter)
+
+    def drop(self, reason: Unusable, line: int, file: str) -> None:
+        """Count a dropped row, with its line and what was seen."""
+        self.drop_many(reason.reason, 1)
+        kept = self.examples.setdefault(reason.reason, [])
+        if len(kept) < EXAMPLES:
+            kept.append({"line": line, "text": reason.text, "file": file})
+
+    def drop_many(self, reason: str, count: int) -> None:
+        """Count dropped rows without examples."""
+        self.read += count
+        self.reasons[reason] += count
+
+    def undo(self, reason: str, rows: int, lines: list[int], text: str, file: str) -> None:
+        """Turn `rows` kept rows into dropped ones (found after reading: too long, nothing to learn)."""
+        self.kept -= rows
+        self.reasons[reason] += rows
+        kept = self.examples.setdefault(reason, [])
+        kept += [{"line": line, "text": text, "file": file} for line in lines[: EXAMPLES - len(kept)]]
+
+    def note(self, code: str, line: int) -> None:
+        """Count something worth telling about a kept row."""
+        self.notes[code] += 1
+        lines = self.note_lines.setdefault(code, [])
+        if len(lines) < EXAMPLES:
+            lines.append(line)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "read": self.read,
+            "kept": self.kept,
+            "reasons": dict(self.reasons),
+            "examples": self.examples,
+            "notes": dict(self.notes),
+            "note_lines": self.note_lines,
+            "labels": dict(self.labels),
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Tally:
+        """The inverse of `to_plain`."""
+        return cls(
+            plain["read"],
+            plain["kept"],
+            Counter(plain["reasons"]),
+            {reason: list(seen) for reason, seen in plain["examples"].items()},
+            Counter(plain["notes"]),
+            {code: list(lines) for code, lines in plain["note_lines"].items()},
+            Counter(plain["labels"]),
+        )
+
+
+_NOTES: Mapping[str, tuple[str, str]] = {
+    "merged_turns": (
+        "note",
+        "{n} had several turns of one role in a row, which were merged (data.turns: keep or drop).",
+    ),
+    "kept_repeated_turns": ("warning", "{n} have several turns of one role in a row, kept as asked."),
+    "starts_with_answer": ("note", "{n} begin with an assistant turn."),
+    "ends_with_question": (
+        "note",
+        "{n} end with a user turn, which nothing answers: it is read but not learnt.",
+    ),
+    "system_not_first": ("note", "{n} have a system turn that is not the first."),
+    "empty_turns": ("warning", "{n} have an empty assistant turn, which is not learnt."),
+    "nul": ("warning", "{n} contain NUL characters, which were taken out."),
+    "bom": ("note", "{n} contain byte order marks inside the text."),
+    "replacement": (
+        "warning",
+        "{n} contain replacement characters (\ufffd): letters were lost before the import.",
+    ),
+    "surrogate": ("warning", "{n} contained half characters (lone surrogates), now replacement characters."),
+    "bad_bytes": (
+        "warning",
+        "{n} hold bytes that are not in the file's encoding, now replacement characters (\ufffd).",
+    ),
+    "several_on_a_line": (
+        "note",
+        "{n} hold several objects on one line; all were read. First at line {lines}.",
+    ),
+    "columns_transposed": (
+        "note",
+        "The file holds columns (as pandas writes them); they were turned into rows.",
+    ),
+    "unbalanced_quote": (
+        "warning",
+        "{n} have a double quote that is never closed; they were read with quotes as letters (line {lines}).",
+    ),
+    "duplicates": ("note", "{n} repeat an earlier row (data.duplicates: drop takes them out)."),
+    "reasoning_dropped": (
+        "warning",
+        "{n} have reasoning in an earlier turn that the template leaves out: reasoning is kept only in the last turn "
+        "(data.one_per_turn: true makes one sample per turn, each with its own).",
+    ),
+    "double_bos": ("warning", "{n} were rendered with two BOS tokens; one was kept."),
+    "turn_end_missing": (
+        "note",
+        "{n} end without an end mark in the template; the end-of-text token was added so that the model learns to stop.",
+    ),
+    "cut": ("warning", "{n} are longer than max_length and were cut at the end."),
+}
+
+
+def note_findings(tally: Tally) -> list[Finding]:
+    """The notes of a tally as findings."""
+    found = []
+    for code, count in tally.notes.items():
+        if ":" in code:
+            found.append(_told(code))
+            continue
+        level, words = _NOTES.get(code, ("note", f"{code}: {{n}}."))
+        lines = ", ".join(map(str, tally.note_lines.get(code, [])[:5]))
+        found.append(
+            Finding(
+                f"data_{code}",
+                words.format(n=_rows(count), lines=lines or "?"),
+                "warning" if level == "warning" else "note",
+                "data",
+                count,
+                {"count": count, "lines": tally.note_lines.get(code, [])},
+            )
+        )
+    return found
+
+
+_TOLD: Mapping[str, tuple[str, str]] = {
+    "encoding": ("data_encoding", "The text is in {what}, not UTF-8 (data.encoding sets another)."),
+    "unpacked": ("data_unpacked", "The file was unpacked while reading ({what})."),
+    "wrapped_in": ("data_wrapped", "The rows were found in the field {what}."),
+    "sheet": ("data_sheet", "The rows were read from the sheet {what} (data.sheet picks another)."),
+}
+
+
+def _told(code: str) -> Finding:
+    kind, _, what = code.partition(":")
+    stable, words = _TOLD[kind]
+    level: Level = "warning" if kind == "encoding" else "note"
+    return Finding(stable, words.format(what=what), level, "data.path", what, {"what": what})
+
+
+def drop_findings(tally: Tally) -> list[Finding]:
+    """One warning per reason rows were dropped for, with the first lines."""
+    found = []
+    for reason, count in tally.reasons.most_common():
+        seen = tally.examples.get(reason, [])
+        lines = ", ".join(str(one["line"]) for one in seen[:5])
+        first = next((one["text"] for one in seen if one["text"]), "")
+        shown = f" ({first[:80]})" if first else ""
+        found.append(
+            Finding(
+                "data_rows_dropped",
+                f"{_rows(count)} dropped: {reason_words(reason)}{shown}; line {lines or '?'}.",
+                "warning",
+                "data",
+                count,
+                {"reason": reason, "count": count},
+            )
+        )
+    return found
+
+
+def file_findings(end: Mapping[str, Any]) -> list[Finding]:
+    """What was understood of each file and is worth a word: encoding, wrapping, choices, files left out."""
+    found: list[Finding] = []
+    for info in end["files"]:
+        name = info["file"].rsplit("/", 1)[-1]
+        found += [Finding(**{**ask, "params": ask["params"] or {}}) for ask in info["asks"]]
+        if info["sure"] < 0.7:
+            columns = ", ".join(f"{word} = {column}" for word, column in info["columns"].items())
+            found.append(
+                Finding(
+                    "data_format_guessed",
+                    f"{name} was read as format {info['format']} ({columns}), a guess: set data.columns if it is wrong.",
+                    "warning",
+                    "data.columns",
+                    info["format"],
+                )
+            )
+    if end["ignored"]:
+        listed = "; ".join(
+            f"{file.rsplit('/', 1)[-1]} ({why})" for file, why in list(end["ignored"].items())[:5]
+        )
+        found.append(
+            Finding(
+                "data_files_ignored",
+                f"{len(end['ignored'])} of the files were left out: {listed}.",
+                "warning",
+                "data.path",
+                len(end["ignored"]),
+                {"files": dict(end["ignored"])},
+            )
+        )
+    return found
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"

@@ -1,0 +1,448 @@
+"""Token ids on their way to disk: cut or split at max_length, held out, packed, written as Arrow streams.
+
+Ids wait in a flat file; per row only its place, digest and line stay in memory (about 40 bytes a row).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from data.errors import FactoryError, Finding, refuse
+from data.pack import pack
+from data.report import Tally, drop_findings, note_findings
+
+if TYPE_CHECKING:
+    from data.prepare import PrepareSettings
+    from data.tokens import Encoder
+
+Array = npt.NDArray[Any]
+IGNORED = -100
+"""Label of a token that is not learnt, as torch's cross entropy has it."""
+
+
+class Spool:
+    """Collects frames of rendered rows as ids, then writes train.arrow and eval.arrow."""
+
+    def __init__(self, folder: Path, how: PrepareSettings, too_long: str, name: str = "rows") -> None:
+        self._folder, self._how, self._too_long = folder, how, too_long
+        self._paths = (folder / f"{name}.ids", folder / f"{name}.learnt")
+        self._streams = [path.open("wb") for path in self._paths]
+        self._lengths: list[Array] = []
+        self._full: list[Array] = []
+        self._digests: list[Array] = []
+        self._files: list[Array] = []
+        self._undone: list[tuple[int, int, str]] = []
+        self._cut_lines: list[tuple[int, int]] = []
+        self._cells: list[Any] = []
+        self._per_row = 1
+        self._kind = "learn"
+        self.end: dict[str, Any] = {}
+
+    def add(self, frame: dict[str, Any], encoder: Encoder) -> None:
+        """Encode one frame of pieces and keep what can be learnt from it."""
+        if "end" in frame:
+            self.end = frame["end"]
+            return
+        per = np.asarray(frame["per"], np.int64)
+        first = np.cumsum(per) - per
+        later = np.ones(len(frame["texts"]), bool)
+        later[first] = False
+        ids, lengths = encoder.encode(frame["texts"], later.tolist())
+        learnt = np.repeat(np.frombuffer(frame["learnt"].encode(), np.uint8) - 48, lengths)
+        self._per_row = len(per) // len(frame["digests"])
+        self._kind = frame["kind"]
+        self._keep(ids, learnt, np.add.reduceat(lengths, first), frame)
+
+    def _keep(self, ids: Array, learnt: Array, lengths: Array, frame: dict[str, Any]) -> None:
+        room = self._how.max_length
+        starts = np.cumsum(lengths) - lengths
+        place = np.arange(len(ids)) - np.repeat(starts, lengths)
+        learnt = learnt * (place > 0)  # nothing comes before a first token, so it is never predicted
+        kept_length = lengths if self._how.split_long else np.minimum(lengths, room)
+        inside = place < np.repeat(kept_length, lengths)
+        sums = np.concatenate([[0], np.cumsum(learnt * inside)])
+        taught = sums[starts + lengths] - sums[starts]
+        long = lengths > room if not self._how.split_long else np.zeros(len(lengths), bool)
+        self._full.append(lengths.reshape(-1, self._per_row).max(axis=1))
+        good = self._judge(long, taught, frame)
+        inside &= np.repeat(np.repeat(good, self._per_row), lengths)
+        ids[inside].tofile(self._streams[0])
+        learnt[inside].astype(np.uint8).tofile(self._streams[1])
+        self._lengths.append(kept_length.reshape(-1, self._per_row)[good])
+        self._digests.append(np.asarray(frame["digests"], np.int64)[good])
+        self._files.append(np.asarray(frame["files"], np.int32)[good])
+        if "cells" in frame:
+            self._cells += [cell for cell, here in zip(frame["cells"], good.tolist(), strict=True) if here]
+
+    def _judge(self, long: Array, taught: Array, frame: dict[str, Any]) -> Array:
+        """Which rows stay; those that do not are remembered with the reason, those that were cut are noted."""
+        long = long.reshape(-1, self._per_row).any(axis=1)
+        empty = (taught == 0).reshape(-1, self._per_row).any(axis=1)
+        if frame["kind"] == "prompt":
+            bad = long
+        elif self._too_long == "drop":
+            bad = long | empty
+        else:
+            bad = empty
+        for row in np.flatnonzero(bad).tolist():
+            reason = "too_long" if long[row] else "no_trained_tokens"
+            self._undone.append((frame["files"][row], frame["lines"][row], reason))
+        for row in np.flatnonzero(long & ~bad).tolist():
+            self._cut_lines.append((frame["files"][row], frame["lines"][row]))
+        return ~bad
+
+    def _tallies(self) -> list[Tally]:
+        tallies = [Tally.from_plain(one["tally"]) for one in self.end["files"]]
+        for file, line, reason in self._undone:
+            tallies[file].undo(reason, 1, [line], "", self.end["files"][file]["file"])
+        for file, line in self._cut_lines:
+            tallies[file].note("cut", line)
+        return tallies
+
+    def finish(self, held_out: Spool | None) -> dict[str, Any]:
+        """Write the Arrow files and return the report. Raises FactoryError when no row is left."""
+        self._close()
+        tallies = self._tallies()
+        lengths = _stacked(self._lengths, self._per_row)
+        if not len(lengths):
+            raise nothing_left(tallies)
+        findings: list[Finding] = []
+        train, out = self._split(lengths, held_out, findings)
+        counts = {"train": self._write("train.arrow", train, lengths, findings)}
+        if held_out is not None:
+            held_out._close()
+            other = _stacked(held_out._lengths, held_out._per_row)
+            if not len(other):
+                raise nothing_left(held_out._tallies(), "data.eval")
+            counts["eval"] = held_out._write("eval.arrow", np.arange(len(other)), other, findings)
+        elif len(out):
+            counts["eval"] = self._write("eval.arrow", out, lengths, findings)
+        report = self._report(tallies, counts, lengths)
+        report["findings"] = [finding.to_json() for finding in [*findings, *_findings(tallies, self.end)]]
+        for spool in (self, held_out):
+            for path in spool._paths if spool is not None else ():
+                path.unlink()
+        return report
+
+    def _close(self) -> None:
+        for stream in self._streams:
+            stream.close()
+
+    def _split(self, lengths: Array, held_out: Spool | None, findings: list[Finding]) -> tuple[Array, Array]:
+        """Row numbers to train on and to hold out. Who is held out hangs on a row's content and the seed alone, so
+        equal rows never stand on both sides and new rows do not move old ones."""
+        rows = np.arange(len(lengths))
+        share = self._how.eval
+        if held_out is not None or not isinstance(share, (int, float)) or share <= 0:
+            return rows, rows[:0]
+        wanted = max(1, round(share * len(rows))) if share < 1 else int(share)
+        digests = np.concatenate(self._digests)
+        order = np.argsort(digests, kind="stable")
+        if wanted >= len(np.unique(digests)):
+            findings.append(
+                Finding(
+                    "data_too_few_to_hold_out",
+                    f"Nothing is held out: {len(rows):,} different rows are too few for data.eval {share:g}; "
+                    "give a file of its own or leave it empty.",
+                    "warning",
+                    "data.eval",
+                    share,
+                )
+            )
+            return rows, rows[:0]
+        border = digests[order[wanted - 1]]
+        out = digests <= border
+        return rows[~out], rows[out]
+
+    def _write(self, name: str, rows: Array, lengths: Array, findings: list[Finding]) -> dict[str, int]:
+        """Write the examples made of `rows`; returns counts of rows, sequences and tokens."""
+        ids = (
+            np.memmap(self._paths[0], np.int32, "r")
+            if self._paths[0].stat().st_size
+            else np.empty(0, np.int32)
+        )
+        learnt = np.memmap(self._paths[1], np.uint8, "r") if len(ids) else np.empty(0, np.uint8)
+        starts = (np.cumsum(lengths.ravel()) - lengths.ravel()).reshape(lengths.shape)
+        spans = _spans(starts[rows, 0], lengths[rows, 0], self._how)
+        path = self._folder / name
+        if self._kind == "pair":
+            examples = _write_pairs(path, ids, learnt, starts[rows], lengths[rows], self._chosen_cells(rows))
+        elif self._how.packing and self._kind == "learn":
+            packs = pack([length for _, length in spans], self._how.max_length)
+            _note_packing(packs, spans, self._how.max_length, name, findings)
+            examples = _write_packed(path, ids, learnt, spans, packs)
+        else:
+            examples = _write_plain(path, ids, learnt, spans, self._kind, self._chosen_cells(rows))
+        tokens = int(lengths[rows].sum())
+        return {"rows": len(rows), "sequences": examples, "tokens": tokens, "learnt": _learnt(learnt, spans)}
+
+    def _chosen_cells(self, rows: Array) -> list[Any] | None:
+        return [self._cells[row] for row in rows.tolist()] if self._cells else None
+
+    def _report(self, tallies: Sequence[Tally], counts: dict[str, Any], lengths: Array) -> dict[str, Any]:
+        files = []
+        of_file = np.concatenate(self._files)
+        for number, info in enumerate(self.end["files"]):
+            here = of_file == number
+            files.append(
+                {
+                    **info,
+                    "tally": tallies[number].to_plain(),
+                    "used": int(here.sum()),
+                    "tokens": int(lengths[here].sum()),
+                }
+            )
+        total = merged(tallies)
+        return {
+            "read": total.read,
+            "kept": total.kept,
+            "reasons": dict(total.reasons),
+            "examples": total.examples,
+            "notes": dict(total.notes),
+            "labels": dict(total.labels),
+            "lengths": length_report(np.concatenate(self._full), self._how.max_length),
+            "counts": counts,
+            "files": files,
+            "ignored": self.end["ignored"],
+            "max_length": self._how.max_length,
+        }
+
+
+def merged(tallies: Sequence[Tally]) -> Tally:
+    """The sum of several tallies, examples of each kept up to the usual number."""
+    total = Tally()
+    for one in tallies:
+        total.read += one.read
+        total.kept += one.kept
+        total.reasons.update(one.reasons)
+        total.notes.update(one.notes)
+        total.labels.update(one.labels)
+        for reason, seen in one.examples.items():
+            total.examples[reason] = [*total.examples.get(reason, []), *seen][:20]
+        for code, lines in one.note_lines.items():
+            total.note_lines[code] = [*total.note_lines.get(code, []), *lines][:20]
+    return total
+
+
+def _findings(tallies: Sequence[Tally], end: dict[str, Any]) -> list[Finding]:
+    from data.report import file_findings
+
+    total = merged(tallies)
+    return [*file_findings(end), *drop_findings(total), *note_findings(total)]
+
+
+def nothing_left(tallies: Sequence[Tally], field: str = "data.path") -> FactoryError:
+    """The refusal when no row is left to learn from, with the counts."""
+    total = merged(tallies)
+    from data.rows import reason_words
+
+    counted = "; ".join(
+        f"{reason_words(reason)}: {count:,}" for reason, count in total.reasons.most_common(4)
+    )
+    masked = total.reasons["no_trained_tokens"] + total.reasons["no_answer"] + total.reasons["empty_answer"]
+    code = "data_nothing_to_learn" if masked == total.read and masked else "data_no_rows_left"
+    todo = (
+        "no row has an answer to learn: check the roles, or set stage.train_on: all"
+        if code == "data_nothing_to_learn"
+        else "repair the rows, or raise stage.max_length where they are too long"
+    )
+    return refuse(
+        code,
+        f"None of {total.read:,} rows is left to train on ({counted or 'the file is empty'}): {todo}.",
+        field=field,
+        value=total.read,
+        reasons=dict(total.reasons),
+    )
+
+
+def length_report(lengths: Array, max_length: int) -> dict[str, Any]:
+    """Lengths in tokens before cutting: quantiles, how many are too long, and bins that double."""
+    bins, low = [], 1
+    top = int(lengths.max(initial=1))
+    while low <= top:
+        high = low * 2 - 1
+        bins.append([low, high, int(((lengths >= low) & (lengths <= high)).sum())])
+        low *= 2
+    points = np.percentile(lengths, [50, 90, 99], method="nearest") if len(lengths) else [0, 0, 0]
+    return {
+        "count": len(lengths),
+        "total": int(lengths.sum()),
+        "shortest": int(lengths.min(initial=top)) if len(lengths) else 0,
+        "median": int(points[0]),
+        "p90": int(points[1]),
+        "p99": int(points[2]),
+        "longest": top if len(lengths) else 0,
+        "over_max_length": int((lengths > max_length).sum()),
+        "bins": bins,
+    }
+
+
+def _stacked(parts: Sequence[Array], width: int) -> Array:
+    return np.concatenate(parts) if parts else np.empty((0, width), np.int64)
+
+
+def _spans(starts: Array, lengths: Array, how: PrepareSettings) -> list[tuple[int, int]]:
+    """(start, length) of each example; long documents in pieces of max_length, the last two shared out when the
+    last would be a single token, which nothing predicts."""
+    if not how.split_long or not len(lengths) or int(lengths.max()) <= how.max_length:
+        return list(zip(starts.tolist(), lengths.tolist(), strict=True))
+    spans: list[tuple[int, int]] = []
+    room = how.max_length
+    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+        at, end = start, start + length
+        while at < end:
+            size = min(room, end - at)
+            if end - at - size == 1:
+                size -= 1
+            spans.append((at, size))
+            at += size
+    return spans
+
+
+def _learnt(learnt: Array, spans: Sequence[tuple[int, int]]) -> int:
+    return sum(int(learnt[start : start + length].sum()) for start, length in spans)
+
+
+def _note_packing(
+    packs: Sequence[Sequence[int]],
+    spans: Sequence[tuple[int, int]],
+    room: int,
+    name: str,
+    findings: list[Finding],
+) -> None:
+    filled = sum(length for _, length in spans) / (len(packs) * room)
+    if len(packs) == 1 and filled < 1 and name == "train.arrow":
+        tokens = sum(length for _, length in spans)
+        findings.append(
+            Finding(
+                "data_packing_short",
+                f"All rows together have {tokens:,} tokens, less than one packed sequence of {room:,}: "
+                "they train as one shorter sequence.",
+                "note",
+                "stage.packing",
+                tokens,
+                fix={"stage.packing": False},
+            )
+        )
+
+
+_GROUP = 1024
+
+
+def _writer(path: Path, columns: Sequence[tuple[str, Any]]) -> tuple[Any, Any, Any]:
+    import pyarrow
+
+    schema = pyarrow.schema([pyarrow.field(name, kind) for name, kind in columns])
+    sink = pyarrow.OSFile(str(path), "wb")
+    return sink, pyarrow.ipc.new_stream(sink, schema), schema
+
+
+def _lists(values: Array, lengths: Sequence[int]) -> Any:
+    import pyarrow
+
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pyarrow.ListArray.from_arrays(pyarrow.array(offsets), pyarrow.array(np.asarray(values, np.int32)))
+
+
+def _gathered(source: Array, spans: Sequence[tuple[int, int]]) -> Array:
+    """The slices one after another; one slice where they lie so already."""
+    if not spans:
+        return source[:0]
+    start, end = spans[0][0], spans[-1][0] + spans[-1][1]
+    if end - start == sum(length for _, length in spans) and all(
+        one[0] + one[1] == other[0] for one, other in zip(spans, spans[1:], strict=False)
+    ):
+        return source[start:end]
+    return np.concatenate([source[at : at + length] for at, length in spans])
+
+
+def _write_plain(
+    path: Path,
+    ids: Array,
+    learnt: Array,
+    spans: Sequence[tuple[int, int]],
+    kind: str,
+    cells: list[Any] | None,
+) -> int:
+    import pyarrow
+
+    tokens = pyarrow.list_(pyarrow.int32())
+    columns: list[tuple[str, Any]] = [("input_ids", tokens)]
+    if kind != "prompt":
+        columns.append(("labels", tokens))
+    extra = _extra_columns(cells)
+    columns += [(name, values.type) for name, values in extra]
+    sink, writer, schema = _writer(path, columns)
+    with sink, writer:
+        for at in range(0, len(spans), _GROUP):
+            part = spans[at : at + _GROUP]
+            lengths = [length for _, length in part]
+            values = _gathered(ids, part)
+            arrays = [_lists(values, lengths)]
+            if kind != "prompt":
+                arrays.append(_lists(np.where(_gathered(learnt, part) != 0, values, IGNORED), lengths))
+            arrays += [column[at : at + _GROUP] for _, column in extra]
+            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
+    return len(spans)
+
+
+def _write_packed(
+    path: Path, ids: Array, learnt: Array, spans: Sequence[tuple[int, int]], packs: Sequence[Sequence[int]]
+) -> int:
+    import pyarrow
+
+    tokens = pyarrow.list_(pyarrow.int32())
+    sink, writer, schema = _writer(path, [("input_ids", tokens), ("labels", tokens), ("seq_lengths", tokens)])
+    with sink, writer:
+        for at in range(0, len(packs), 64):
+            part = packs[at : at + 64]
+            rows = [spans[row] for one in part for row in one]
+            lengths = [sum(spans[row][1] for row in one) for one in part]
+            values = _gathered(ids, rows)
+            labels = np.where(_gathered(learnt, rows) != 0, values, IGNORED)
+            each = _lists(np.asarray([length for _, length in rows]), [len(one) for one in part])
+            batch = [_lists(values, lengths), _lists(labels, lengths), each]
+            writer.write_batch(pyarrow.record_batch(batch, schema=schema))
+    return len(packs)
+
+
+def _write_pairs(
+    path: Path, ids: Array, learnt: Array, starts: Array, lengths: Array, cells: list[Any] | None
+) -> int:
+    """prompt_ids, chosen_ids and rejected_ids (answers without the prompt), as preference trainers take them."""
+    import pyarrow
+
+    tokens = pyarrow.list_(pyarrow.int32())
+    extra = _extra_columns(cells)
+    columns = [("prompt_ids", tokens), ("chosen_ids", tokens), ("rejected_ids", tokens)]
+    sink, writer, schema = _writer(path, [*columns, *((name, values.type) for name, values in extra)])
+    with sink, writer:
+        for at in range(0, len(starts), _GROUP):
+            parts: tuple[list[Array], list[Array], list[Array]] = ([], [], [])
+            for row in range(at, min(at + _GROUP, len(starts))):
+                for side in (0, 1):
+                    start, length = int(starts[row, side]), int(lengths[row, side])
+                    answer = int(np.argmax(learnt[start : start + length]))
+                    if side == 0:
+                        parts[0].append(ids[start : start + answer])
+                    parts[1 + side].append(ids[start + answer : start + length])
+            arrays = [_lists(np.concatenate(part), [len(one) for one in part]) for part in parts]
+            arrays += [column[at : at + _GROUP] for _, column in extra]
+            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
+    return len(starts)
+
+
+def _extra_columns(cells: list[Any] | None) -> list[tuple[str, Any]]:
+    """Columns besides the ids: a label, a margin, an answer and free columns for rewards."""
+    import pyarrow
+
+    if not cells:
+        return []
+    names = list(dict.fromkeys(name for cell in cells for name in cell))
+    return [(name, pyarrow.array([cell.get(name) for cell in cells])) for name in names]

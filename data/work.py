@@ -1,0 +1,227 @@
+"""What the child can be asked: rows, pieces ready to be encoded, a template tried."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import xxhash
+
+from data.flow import FileInfo, Flow, one_per_turn
+from data.render import Pieces, Renderer, Voice
+from data.rows import Row, Unusable, shape_of
+from data.settings import Choices
+from data.sources import Resolved
+
+BATCH = 1000
+"""Rows per frame."""
+
+
+def answer(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The frames for a request {do: rows|pieces, sources, needs, choices, ...}."""
+    flow = Flow(
+        [Resolved.from_plain(one) for one in request["sources"]],
+        request["needs"],
+        Choices(**request["choices"]),
+        request.get("stage"),
+    )
+    if request["do"] == "rows":
+        yield from _rows(flow, request.get("limit"))
+    else:
+        yield from _pieces(flow, request)
+    yield {"end": {"files": [info.to_plain() for info in flow.files], "ignored": flow.ignored}}
+
+
+def _rows(flow: Flow, limit: int | None) -> Iterator[dict[str, Any]]:
+    """Canonical rows as they are, at most `limit`."""
+    batch: list[Row] = []
+    lines: list[int] = []
+    seen: set[int] = set()
+    for count, (number, line, row) in enumerate(flow, 1):
+        batch.append(_clean(row, flow.files[number], line))
+        lines.append(line)
+        digest = _digest(repr(row), 0)
+        if digest in seen:
+            flow.files[number].tally.note("duplicates", line)
+        seen.add(digest)
+        if len(batch) >= BATCH or count == limit:
+            yield {"rows": batch, "lines": lines}
+            batch, lines = [], []
+        if count == limit:
+            break
+    if batch:
+        yield {"rows": batch, "lines": lines}
+
+
+def _pieces(flow: Flow, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Rendered rows: {texts, learnt ("0"/"1" per text), per (texts per sequence), digests, lines, files}."""
+    choices = Choices(**request["choices"])
+    renderer = Renderer(Voice.from_plain(request["voice"]), request["train_on"], choices.wrap)
+    batch = _Batch(request["seed"], choices.duplicates == "drop", request.get("with_rows", False))
+    count, limit = 0, request.get("limit")
+    for number, line, row in flow:
+        info = flow.files[number]
+        for one in one_per_turn(row) if choices.one_per_turn else (row,):
+            batch.add(renderer, one, number, line, info)
+        count += 1
+        if len(batch.digests) >= BATCH or count == limit:
+            yield batch.take()
+        if count == limit:
+            break
+    if batch.digests:
+        yield batch.take()
+
+
+class _Batch:
+    """Rendered rows on their way to the parent."""
+
+    def __init__(self, seed: int, drop_duplicates: bool, with_rows: bool) -> None:
+        self._seed, self._drop, self._with_rows = seed, drop_duplicates, with_rows
+        self._seen: set[int] = set()
+        self._last = (-1, -1, -1)
+        self.kind = "learn"
+        self._empty()
+
+    def _empty(self) -> None:
+        self.cells: list[dict[str, Any]] = []
+        self.texts: list[str] = []
+        self.learnt: list[str] = []
+        self.per: list[int] = []
+        self.digests: list[int] = []
+        self.lines: list[int] = []
+        self.files: list[int] = []
+        self.rows: list[Row] = []
+
+    def take(self) -> dict[str, Any]:
+        """The frame, and start over."""
+        frame: dict[str, Any] = {
+            "kind": self.kind,
+            "texts": self.texts,
+            "learnt": "".join(self.learnt),
+            "per": self.per,
+            "digests": self.digests,
+            "lines": self.lines,
+            "files": self.files,
+        }
+        if self._with_rows:
+            frame["rows"] = self.rows
+        if any(self.cells):
+            frame["cells"] = self.cells
+        self._empty()
+        return frame
+
+    def add(self, renderer: Renderer, row: Row, number: int, line: int, info: FileInfo) -> None:
+        """Render one row; what cannot be rendered is counted as dropped."""
+        try:
+            sequences = renderer.sequences(row)
+        except Unusable as reason:
+            info.tally.undo(reason.reason, 1, [line], reason.text, info.file)
+            return
+        for code in renderer.notes:
+            info.tally.note(code, line)
+        renderer.notes.clear()
+        texts = [text for pieces in sequences for text, _ in pieces]
+        whole = "\x1f".join(texts)
+        if not whole.isascii() or "\x00" in whole:
+            sequences = _clean_pieces(sequences, whole, info, line)
+            texts = [text for pieces in sequences for text, _ in pieces]
+            whole = "\x1f".join(texts)
+        digest = _digest(whole, self._seed)
+        here = (number, line, digest)
+        if digest in self._seen and here != self._last:
+            if self._drop:
+                info.tally.undo("duplicate", 1, [line], "", info.file)
+                return
+            info.tally.note("duplicates", line)
+        self._seen.add(digest)
+        self._last = here
+        self.texts += texts
+        self.learnt += ["1" if learnt else "0" for pieces in sequences for _, learnt in pieces]
+        self.per += [len(pieces) for pieces in sequences]
+        self.digests.append(digest)
+        self.lines.append(line)
+        self.files.append(number)
+        self.cells.append(cells_of(row))
+        if "messages" not in row:
+            self.kind = _KINDS.get(shape_of(row), "learn")
+        if self._with_rows:
+            self.rows.append(row)
+
+
+_KINDS = {"preference": "pair", "prompt": "prompt"}
+
+
+def cells_of(row: Row) -> dict[str, Any]:
+    """What a row brings besides its texts: label, margin, answer, free columns for rewards (as JSON text)."""
+    if "messages" in row or "text" in row:
+        return {}
+    cells = {key: row[key] for key in ("label", "margin", "answer") if key in row}
+    if row.get("extra"):
+        cells["extra"] = json.dumps(row["extra"], ensure_ascii=False, default=str)
+    return cells
+
+
+def _digest(text: str, seed: int) -> int:
+    # 63 bits: JSON readers elsewhere take no unsigned 64-bit numbers.
+    return xxhash.xxh3_64_intdigest(text.encode("utf-8", "replace"), seed) >> 1
+
+
+def _clean_pieces(sequences: Sequence[Pieces], whole: str, info: FileInfo, line: int) -> list[Pieces]:
+    """Pieces without NULs and half characters, each kind counted once per row."""
+    bad = _marks_in(whole, info, line)
+    return (
+        [[(_mend(text), here) for text, here in pieces] for pieces in sequences] if bad else list(sequences)
+    )
+
+
+def _marks_in(text: str, info: FileInfo, line: int) -> bool:
+    """Note characters that tell of damage; True when some must be taken out."""
+    if "\ufffd" in text:
+        info.tally.note("replacement", line)
+    if "\ufeff" in text:
+        info.tally.note("bom", line)
+    nul = "\x00" in text
+    if nul:
+        info.tally.note("nul", line)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        info.tally.note("surrogate", line)
+        return True
+    return nul
+
+
+def _mend(text: str) -> str:
+    return text.replace("\x00", "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _clean(value: Any, info: FileInfo, line: int) -> Any:
+    """A row whose texts can be written as UTF-8, with damage noted."""
+    texts: list[str] = []
+    _texts_of(value, texts)
+    whole = "\x1f".join(texts)
+    if whole.isascii() and "\x00" not in whole:
+        return value
+    return _mended(value) if _marks_in(whole, info, line) else value
+
+
+def _texts_of(value: Any, into: list[str]) -> None:
+    if isinstance(value, str):
+        into.append(value)
+    elif isinstance(value, dict):
+        for one in value.values():
+            _texts_of(one, into)
+    elif isinstance(value, list):
+        for one in value:
+            _texts_of(one, into)
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return _mend(value)
+    if isinstance(value, dict):
+        return {key: _mended(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_mended(one) for one in value]
+    return value
