@@ -116,7 +116,8 @@ def _died(child: subprocess.Popen[bytes], request: Mapping[str, Any]) -> Factory
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     return refuse(
         "data_parser_crashed",
-        f"The parser of {names} ended with {how}: the file is damaged or made to break parsers; convert it or choose another.",
+        f"The parser of {names} ended with {how}: the file is damaged or made to break parsers; "
+        "convert it or choose another.",
         field="data.path",
         value=names,
         exit=code,

@@ -72,7 +72,8 @@ def _named(name: str) -> ModuleType:
         close = difflib.get_close_matches(name, known, 1)
         raise refuse(
             "data_format_unknown",
-            f"There is no data format {name}{f': did you mean {close[0]}?' if close else ''} (known: {', '.join(known)}).",
+            f"There is no data format {name}{f': did you mean {close[0]}?' if close else ''} "
+            f"(known: {', '.join(known)}).",
             field="data.format",
             value=name,
         ) from None
@@ -115,7 +116,7 @@ def why_not(match: Match, needs: Sequence[str]) -> str:
     wanted = " or ".join(SHAPE_WORDS[shape] for shape in needs)
     held = " or ".join(SHAPE_WORDS[shape] for shape in format_module(match.format).GIVES)
     columns = ", ".join(dict.fromkeys(match.columns.values()))
-    return f"it needs {wanted}; column{'s' if ',' in columns else ''} {columns} give{'' if ',' in columns else 's'} {held}"
+    return f"it needs {wanted}, and the file ({columns}) gives {held}"
 
 
 def shape_that_fits(match: Match, needs: Sequence[str], stage: str | None = None) -> str:

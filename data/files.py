@@ -1,4 +1,4 @@
-"""Which files a source means: a file, a folder, a glob. Links and hidden or binary files inside folders are left out."""
+"""Which files a source means: a file, a folder, a glob. Links, hidden and binary files in folders are left out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def find_files(path: str) -> Found:
     """The files meant by `path`. Raises FactoryError when there is none, with what lies nearby."""
     if "\x00" in path:
         raise refuse(
-            "data_missing", "The data path contains a NUL character: check the path.", field="data.path"
+            "data_not_found", "The data path contains a NUL character: check the path.", field="data.path"
         )
     given = Path(path).expanduser()
     if given.is_dir() and not given.is_symlink():
@@ -35,7 +35,9 @@ def find_files(path: str) -> Found:
     if not given.exists() and not given.is_symlink() and any(mark in path for mark in "*?["):
         return _of_glob(str(given))
     if not given.exists() and not given.is_symlink():
-        raise refuse("data_missing", f"There is no file {path}{_near(given)}.", field="data.path", value=path)
+        raise refuse(
+            "data_not_found", f"There is no file {path}{_near(given)}.", field="data.path", value=path
+        )
     return Found([given])
 
 
@@ -50,7 +52,7 @@ def _of_folder(folder: Path) -> Found:
 
 def _of_glob(pattern: str) -> Found:
     found = Found([])
-    for name in sorted(glob.iglob(pattern, recursive=True)):
+    for name in sorted(glob.iglob(pattern, recursive=True)):  # noqa: PTH207 - absolute patterns are meant too
         if Path(name).is_dir():
             continue
         _sort_in(Path(name), name, found)
@@ -79,7 +81,8 @@ def _some(found: Found, where: Path) -> Found:
     listed = ", ".join(f"{name} ({why})" for name, why in list(found.ignored.items())[:5]) or "nothing"
     raise refuse(
         "data_folder_without_data",
-        f"{where} holds no data file (found {listed}): name a folder with JSON, JSONL, CSV, Parquet, XLSX or text files.",
+        f"{where} holds no data file (found {listed}): "
+        "name a folder with JSON, JSONL, CSV, Parquet, XLSX or text files.",
         field="data.path",
         value=str(where),
     )
@@ -90,7 +93,7 @@ def _near(path: Path) -> str:
     import difflib
 
     try:
-        names = os.listdir(path.parent) if str(path.parent) else os.listdir()
+        names = [one.name for one in path.parent.iterdir()]
     except OSError:
         return ": check the path"
     close = difflib.get_close_matches(path.name, names, 1, 0.6)

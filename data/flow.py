@@ -19,6 +19,8 @@ from data.rows import Row, Turn, Unusable, check_row
 from data.settings import Choices
 from data.sources import Resolved
 
+PROMPTS = 3
+"""Questions kept to ask before and after training."""
 SAMPLE = 256
 """Records looked at to find the format."""
 
@@ -64,6 +66,7 @@ class Flow:
         self._resolved, self._needs, self._choices, self._stage = resolved, tuple(needs), choices, stage
         self.files: list[FileInfo] = []
         self.ignored: dict[str, str] = {}
+        self.prompts: list[str] = []
 
     def __iter__(self) -> Iterator[tuple[int, int, Row]]:
         """(number of the file in `files`, line, row), weights applied. Raises FactoryError when nothing can be read."""
@@ -81,6 +84,8 @@ class Flow:
                 copies = int((seen + 1) * source.weight) - int(seen * source.weight)
                 seen += 1
                 info.used += copies
+                if len(self.prompts) < PROMPTS:
+                    self._keep_prompt(row)
                 for _ in range(copies):
                     yield number, line, row
                 taken += 1
@@ -91,6 +96,11 @@ class Flow:
                 info.tally.note_lines.setdefault(code, []).extend(lines[:20])
             if source.take is not None and taken >= source.take:
                 return
+
+    def _keep_prompt(self, row: Row) -> None:
+        prompt = question_of(row)
+        if prompt and prompt not in self.prompts:
+            self.prompts.append(prompt)
 
     def _opened(self, resolved: Resolved) -> Iterator[tuple[FileRows, Iterator[Item], Match, str]]:
         """The files worth reading, each with its format. A lone file that does not fit is refused; in a folder the
@@ -164,6 +174,16 @@ class Flow:
                 if "label" in row:
                     tally.labels["good" if row["label"] else "bad"] += 1
                 yield line, row
+
+
+def question_of(row: Row) -> str:
+    """The first question of a row, or how its text begins."""
+    if "text" in row:
+        return str(row["text"])[:60].rsplit(" ", 1)[0].strip()
+    turns: Any = row.get("messages", row.get("prompt", ""))
+    if isinstance(turns, str):
+        return turns.strip()
+    return next((str(turn["content"]).strip() for turn in turns if turn["role"] == "user"), "")
 
 
 def _first_shape(match: Match) -> str:

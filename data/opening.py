@@ -102,7 +102,7 @@ def _cannot_open(path: Path, error: OSError) -> Exception:
         )
     if isinstance(error, FileNotFoundError):
         return refuse(
-            "data_missing", f"There is no file {path}: check the path.", field="data.path", value=str(path)
+            "data_not_found", f"There is no file {path}: check the path.", field="data.path", value=str(path)
         )
     return refuse(
         "data_unreadable", f"{path} cannot be read ({error.strerror}).", field="data.path", value=str(path)

@@ -58,6 +58,16 @@ class Prepared:
     cached: bool = False
 
     @property
+    def rows(self) -> int:
+        """Training sequences per epoch."""
+        return int(self.report["counts"]["train"]["sequences"])
+
+    @property
+    def prompts(self) -> list[str]:
+        """Up to three questions of the data, to see what training changes."""
+        return list(self.report["prompts"])
+
+    @property
     def findings(self) -> list[Finding]:
         """What is worth telling the user about these rows."""
         return [Finding(**{**one, "params": one["params"] or {}}) for one in self.report["findings"]]
@@ -132,7 +142,7 @@ def cache_key(
 
 
 def tokenizer_text(tokenizer: Any) -> str:
-    """Everything that decides a tokenizer's ids, as text: its backend, or its vocabulary and files where it has none."""
+    """Everything that decides a tokenizer's ids, as text: its backend, or its vocabulary where it has none."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         return str(backend.to_str())
@@ -182,15 +192,15 @@ def _build(
     try:
         making.mkdir(parents=True)
         encoder = Encoder(tokenizer, emit, cache_dir / "proofs")
-        spool = Spool(making, how, wish.too_long)
-        for frame in _ask(resolved, wish, needs, voice, how):
-            spool.add(frame, encoder)
-        other: Spool | None = None
-        if held_out:
-            other = Spool(making, how, wish.too_long, "held-out")
-            for frame in _ask(held_out, wish, needs, voice, how):
+        with (
+            Spool(making, how, wish.too_long) as spool,
+            Spool(making, how, wish.too_long, "held-out") as other,
+        ):
+            for frame in _ask(resolved, wish, needs, voice, how):
+                spool.add(frame, encoder)
+            for frame in _ask(held_out, wish, needs, voice, how) if held_out else ():
                 other.add(frame, encoder)
-        report = spool.finish(other)
+            report = spool.finish(other if held_out else None)
         report["way"] = encoder.way
         (making / "report.json").write_text(json.dumps(report, ensure_ascii=False), encoding="utf-8")
         try:

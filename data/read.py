@@ -112,7 +112,7 @@ class _AsUtf8(io.RawIOBase):
 
 
 def _kind(head: str, path: Path, source: Source) -> tuple[str, Dialect | None]:
-    """(json, jsonl, csv or text; the dialect of a csv) from the first characters; the name only where they fit several."""
+    """(json, jsonl, csv or text; the dialect of a csv), from the first characters; the name where several fit."""
     start = head.lstrip()
     ending = _ending(path)
     if source.delimiter is None and start[:1] in ("{", "["):

@@ -123,7 +123,7 @@ _NOTES: Mapping[str, tuple[str, str]] = {
     "double_bos": ("warning", "{n} were rendered with two BOS tokens; one was kept."),
     "turn_end_missing": (
         "note",
-        "{n} end without an end mark in the template; the end-of-text token was added so that the model learns to stop.",
+        "{n} end without an end mark in the template; the end-of-text token was added, so that stopping is learnt.",
     ),
     "cut": ("warning", "{n} are longer than max_length and were cut at the end."),
 }
@@ -198,7 +198,8 @@ def file_findings(end: Mapping[str, Any]) -> list[Finding]:
             found.append(
                 Finding(
                     "data_format_guessed",
-                    f"{name} was read as format {info['format']} ({columns}), a guess: set data.columns if it is wrong.",
+                    f"{name} was read as format {info['format']} ({columns}), a guess: "
+                    "set data.columns if it is wrong.",
                     "warning",
                     "data.columns",
                     info["format"],

@@ -54,7 +54,7 @@ class DataSettings:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> DataSettings:
-        """Settings from a DataSpec's plain JSON (`model_dump(mode="json")`) or from `to_plain`; unknown keys are ours."""
+        """Settings from a DataSpec's plain JSON (`model_dump(mode="json")`) or from `to_plain`."""
         given = plain.get("sources") or [plain]
         sources = tuple(Source(**_known(Source, one)) for one in given)
         choices = plain.get("choices", plain)

@@ -1,4 +1,4 @@
-"""Sources to files: folders and globs expanded, registries read, hub data sets fetched. The child reads only plain files."""
+"""Sources to files: folders and globs expanded, registries read, hub data sets fetched."""
 
 from __future__ import annotations
 

@@ -43,6 +43,12 @@ class Spool:
         self._kind = "learn"
         self.end: dict[str, Any] = {}
 
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
     def add(self, frame: dict[str, Any], encoder: Encoder) -> None:
         """Encode one frame of pieces and keep what can be learnt from it."""
         if "end" in frame:
@@ -81,12 +87,13 @@ class Spool:
 
     def _judge(self, long: Array, taught: Array, frame: dict[str, Any]) -> Array:
         """Which rows stay; those that do not are remembered with the reason, those that were cut are noted."""
-        long = long.reshape(-1, self._per_row).any(axis=1)
-        empty = (taught == 0).reshape(-1, self._per_row).any(axis=1)
+        long = np.any(long.reshape(-1, self._per_row), axis=1)
+        empty = np.any((taught == 0).reshape(-1, self._per_row), axis=1)
+        bad: Array
         if frame["kind"] == "prompt":
             bad = long
         elif self._too_long == "drop":
-            bad = long | empty
+            bad = np.logical_or(long, empty)
         else:
             bad = empty
         for row in np.flatnonzero(bad).tolist():
@@ -124,8 +131,8 @@ class Spool:
             counts["eval"] = self._write("eval.arrow", out, lengths, findings)
         report = self._report(tallies, counts, lengths)
         report["findings"] = [finding.to_json() for finding in [*findings, *_findings(tallies, self.end)]]
-        for spool in (self, held_out):
-            for path in spool._paths if spool is not None else ():
+        for path in self._folder.iterdir():
+            if path.suffix in (".ids", ".learnt"):
                 path.unlink()
         return report
 
@@ -209,6 +216,7 @@ class Spool:
             "counts": counts,
             "files": files,
             "ignored": self.end["ignored"],
+            "prompts": self.end["prompts"],
             "max_length": self._how.max_length,
         }
 

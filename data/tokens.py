@@ -204,7 +204,7 @@ def _compare(model: str, slow: Any, tokenizer: Any) -> tuple[Any, str]:
 
 def _flat(made: tuple[bytes, bytes]) -> tuple[Ids, Lengths]:
     ids = np.frombuffer(made[0], np.uint32).astype(np.int32)
-    return ids, np.diff(np.frombuffer(made[1], np.uint64).astype(np.int64))
+    return ids, np.asarray(np.diff(np.frombuffer(made[1], np.uint64).astype(np.int64)), np.int64)
 
 
 _SCRIPTS = (

@@ -30,7 +30,13 @@ def answer(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _rows(flow, request.get("limit"))
     else:
         yield from _pieces(flow, request)
-    yield {"end": {"files": [info.to_plain() for info in flow.files], "ignored": flow.ignored}}
+    yield {
+        "end": {
+            "prompts": flow.prompts,
+            "files": [info.to_plain() for info in flow.files],
+            "ignored": flow.ignored,
+        }
+    }
 
 
 def _rows(flow: Flow, limit: int | None) -> Iterator[dict[str, Any]]:
@@ -156,7 +162,7 @@ def cells_of(row: Row) -> dict[str, Any]:
     """What a row brings besides its texts: label, margin, answer, free columns for rewards (as JSON text)."""
     if "messages" in row or "text" in row:
         return {}
-    cells = {key: row[key] for key in ("label", "margin", "answer") if key in row}
+    cells: dict[str, Any] = {key: row[key] for key in ("label", "margin", "answer") if key in row}
     if row.get("extra"):
         cells["extra"] = json.dumps(row["extra"], ensure_ascii=False, default=str)
     return cells

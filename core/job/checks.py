@@ -324,6 +324,8 @@ def bytes_needed(case: Case) -> int | None:
 
 def _data(case: Case) -> Iterator[Finding]:
     """Whether the files are there; what is in them is looked at by `data`."""
+    if case.job.data.path is None:
+        return
     path = Path(case.job.data.path).expanduser()
     if path.exists() or ":" in case.job.data.path or set("*?[") & set(case.job.data.path):
         return

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from core.job.spec import JobSpec
+from core.runs.events import Event, Warn
 from core.stages import stage_module
 from data.errors import Finding
 from data.prepare import Prepared, PrepareSettings, prepare
 
 
-def rows_for(job: JobSpec, run_home: Path, tokenizer: Any, emit: Callable[[Finding], None]) -> Prepared:
+def rows_for(job: JobSpec, run_home: Path, tokenizer: Any, emit: Callable[[Event], None]) -> Prepared:
     """The train and eval rows of a job, from the home's cache when nothing that decides them has changed.
 
-    `run_home` is the home folder; `emit` takes each finding about the data. Raises FactoryError when the data
-    cannot be read, does not fit the stage, or leaves nothing to learn.
+    `run_home` is the home folder; `emit` takes each finding about the data as a warning event. Raises FactoryError
+    when the data cannot be read, does not fit the stage, or leaves nothing to learn.
     """
     stage = job.stage
     settings = PrepareSettings(
@@ -30,4 +31,8 @@ def rows_for(job: JobSpec, run_home: Path, tokenizer: Any, emit: Callable[[Findi
     )
     needs = stage_module(stage.name).NEEDS
     plain = job.data.model_dump(mode="json")
-    return prepare(plain, needs, tokenizer, settings, run_home / "cache" / "rows", emit)
+
+    def tell(finding: Finding) -> None:
+        emit(Warn(code=finding.code, message=finding.message, field=finding.field))
+
+    return prepare(plain, needs, tokenizer, settings, run_home / "cache" / "rows", tell)

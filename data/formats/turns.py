@@ -155,7 +155,7 @@ def _without_nulls(arguments: Any) -> Any:
 
 
 def read_tools(value: Any) -> list[dict[str, Any]] | None:
-    """The tools of a row as a list, from a list or JSON text; None when there are none. Raises Unusable('bad_tools')."""
+    """The tools of a row as a list, from a list or JSON text; None when there are none. Raises Unusable."""
     if isinstance(value, str):
         if not value.strip():
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Literal
 
 from data.limits import MAX_COLUMNS, MAX_LINE
 from data.readers.json_rows import Item
@@ -137,7 +137,7 @@ class _Rows:
             yield self._held[-1]
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
-        quoting = csv.QUOTE_MINIMAL if self._dialect.quoted else csv.QUOTE_NONE
+        quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if self._dialect.quoted else csv.QUOTE_NONE
         while True:
             reader = csv.reader(
                 self._lines(), delimiter=self._dialect.delimiter, quoting=quoting, strict=True

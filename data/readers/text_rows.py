@@ -8,7 +8,7 @@ from typing import IO
 from data.readers.json_rows import Item
 
 PIECE = 2**20
-"""A document longer than this many characters is handed on in pieces that end at line ends, so that memory stays flat."""
+"""A document longer than this many characters is handed on in pieces, so that memory stays flat."""
 
 
 def read_text(stream: IO[str], documents: str) -> Iterator[Item]:
