@@ -21,7 +21,7 @@ from core.runs.queue import Queue, Wish, new_key, wish_for
 from core.runs.states import ENDS, Book, Status, last_checkpoint, new_record, read_status
 from core.runs.storage import read_json, refusal, write_json
 from core.runs.watch import wake
-from data.errors import refuse
+from data.errors import FactoryError, refuse
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SECOND_STOP = "now"
@@ -158,7 +158,11 @@ def _queue_up(run: Run, lock: int, book: Book, wish: Wish, *, attempt: int) -> N
             "resume": resume,
         }
         book.enter("queued")
-        Queue().enter(wish, run.path, key, lambda ticket: _spawn(run, lock, ticket))
+        try:
+            Queue().enter(wish, run.path, key, lambda ticket: _spawn(run, lock, ticket))
+        except FactoryError as error:
+            book.enter("failed", str(error))
+            raise
     except OSError as error:
         raise refusal(error, run.path) from error
     finally:
@@ -182,6 +186,9 @@ def _spawn(run: Run, lock: int, ticket: int) -> int:
     env = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONUTF8": "1"}
     try:
         pid = os.posix_spawn(sys.executable, argv, env, file_actions=actions, setsid=True)
+    except OSError as error:
+        text = f"The supervisor of run {run.id} could not be started with {sys.executable}: {error.strerror}."
+        raise refuse("supervisor_not_started", text, value=sys.executable) from error
     finally:
         for descriptor in high:
             os.close(descriptor)

@@ -52,6 +52,8 @@ class Grant:
     """Slots that were taken: their names with the descriptors that hold them."""
 
     slots: dict[str, int]
+    at: float
+    """Wall clock of the moment, the same order as in the queue."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ class Queue:
                     os.close(free[name])
             if chosen:
                 mine.path.unlink()
-                return Grant({name: free[name] for name in chosen})
+                return Grant({name: free[name] for name in chosen}, round(time.time(), 6))
             busy = [name for name in mine.wish.slots if name not in free]
             holders = [_read_holder(self._slot(name)) for name in busy] + [one.holder() for one in blockers]
             return Wait(holders, ahead=len(front))

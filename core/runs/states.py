@@ -6,8 +6,8 @@ written: it is what a reader concludes from a state that is no end and a lock th
 
 from __future__ import annotations
 
-import getpass
 import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -105,11 +105,15 @@ def new_record(run: Run, job: Mapping[str, Any], plan: Mapping[str, Any]) -> dic
 
 
 def user_name() -> str:
-    """Who runs this process, by name where the system knows one."""
+    """Who runs this process: the user's name, or the number where the system knows no name."""
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return "?"
+        import pwd
+    except ImportError:  # Windows
+        return os.environ.get("USERNAME", "?")
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # usual in containers
+        return str(os.getuid())
 
 
 def boot_id() -> str | None:

@@ -46,6 +46,7 @@ class Supervisor:
         self.watch = Watch(run)
         self.queue = Queue()
         self.slots: dict[str, int] = {}
+        self.granted = 0.0
         self.asked = False
         self.forced = False
 
@@ -65,7 +66,7 @@ class Supervisor:
         while not self.stop_request():
             answer = self.queue.try_take(key, self.run.path)
             if isinstance(answer, Grant):
-                self.slots = answer.slots
+                self.slots, self.granted = answer.slots, answer.at
                 return True
             self.watch.sleep_until_one_ends(answer.holders)
         self.queue.leave(key)
@@ -79,7 +80,7 @@ class Supervisor:
 
         self.said, self.oom_before = Said(), oom_kills()
         self.heard_to = self.book.journal.size()
-        self.book.enter("starting", slots=list(self.slots), started=round(time.time(), 3))
+        self.book.enter("starting", slots=list(self.slots), started=self.granted)
         self.started = time.monotonic()
         alive = open_lock(self.run.alive)
         if not try_lock(alive):

@@ -1,0 +1,109 @@
+"""How a run ended, in words; and what the supervisor knows of its training process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.runs import gpus, outcome, process
+from core.runs.folder import create_run
+from core.runs.outcome import Exit, Said, judge
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("peak", "kills", "words"),
+    [
+        (23.1, 0, "killed by signal 9, most likely out of memory: peak 23.1 GiB of 24"),
+        (0.5, 1, "killed by signal 9, most likely out of memory: peak 0.5 GiB of 24"),
+        (0.5, 0, "killed by signal 9, by someone or for want of memory (peak 0.5 GiB of 24)"),
+    ],
+)
+def test_signal_9_is_told_with_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peak: float, kills: int, words: str
+) -> None:
+    monkeypatch.setattr(outcome, "memory_limit", lambda: 24 * GIB)
+    run = create_run(tmp_path, "", {}, {})
+    ended = Exit(-9, int(peak * GIB), kills)
+    assert judge(run, ended, Said(ready=True), asked=False, forced=False) == ("failed", words)
+
+
+def test_a_refusal_of_the_training_process_is_the_reason(tmp_path: Path) -> None:
+    run = create_run(tmp_path, "", {}, {})
+    said = Said(ready=True, error="The data is empty.")
+    assert judge(run, Exit(2, 0, 0), said, asked=False, forced=False) == ("failed", "The data is empty.")
+
+
+def test_a_run_that_ends_well_just_as_it_is_stopped_has_succeeded(tmp_path: Path) -> None:
+    from core.runs.checkpoints import commit
+
+    run = create_run(tmp_path, "", {}, {})
+    run.model.mkdir()
+    commit(run.model, 1, "")
+    assert judge(run, Exit(0, 0, 0), Said(ready=True, done=True), asked=True, forced=False) == (
+        "succeeded",
+        None,
+    )
+
+
+def test_the_grace_is_a_minute_or_what_the_run_needs_by_its_own_pace() -> None:
+    said = Said()
+    assert said.grace() == 60
+    for mono, record in [
+        (1.0, {"event": "start", "total_steps": 9}),
+        (31.0, {"event": "metric", "step": 1}),
+        (111.0, {"event": "metric", "step": 3}),
+        (131.0, {"event": "checkpoint", "step": 3}),
+    ]:
+        said.hear({**record, "mono": mono})
+    assert (said.longest_step, said.last_save, said.total_steps) == (40.0, 20.0, 9)
+    assert said.grace() == 3 * 40 + 2 * 20
+
+
+def test_memory_of_this_machine_is_known() -> None:
+    assert 1 * GIB < outcome.memory_limit() < 1 << 50
+
+
+def test_the_training_process_gets_allowed_names_and_secrets_only_by_name() -> None:
+    given = {
+        "PATH": "/bin",
+        "AWS_SECRET": "x",
+        "HF_TOKEN": "hf_x",
+        "HF_HOME": "/h",
+        "WANDB_API_KEY": "w",
+        "LC_ALL": "C",
+    }
+    got = process.environment(given, ["WANDB_API_KEY", "MISSING"], ["gpu2", "gpu0"], Path("/home"))
+    assert got["CUDA_VISIBLE_DEVICES"] == "2,0" and got["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert got["WANDB_API_KEY"] == "w" and got["HF_HOME"] == "/h" and got["LC_ALL"] == "C"
+    assert got["PYTHONUTF8"] == "1" and not {"AWS_SECRET", "HF_TOKEN", "MISSING"} & set(got)
+    assert process.environment({"HF_TOKEN": "t"}, ["HF_TOKEN"], [], Path("/h"))["HF_TOKEN"] == "t"
+    assert "CUDA_VISIBLE_DEVICES" not in process.environment({}, [], ["cpu0"], Path("/h"))
+
+
+def test_foreign_processes_are_told_per_slot() -> None:
+    numbers = [["0", "GPU-aa"], ["3", "GPU-bb"]]
+    apps = [
+        ["GPU-bb", "4242", "11500", "/usr/bin/python"],
+        ["GPU-bb", "7", "[N/A]", "a", "b"],
+        ["GPU-cc", "1", "1", "x"],
+    ]
+    found = gpus.match(numbers, apps)
+    assert found == {"gpu3": [gpus.Process(4242, "/usr/bin/python", 11500), gpus.Process(7, "a, b", 0)]}
+
+
+def test_nvidia_smi_is_asked_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(
+        "#!/bin/sh\ncase $1 in *gpu=*) echo '0, GPU-aa';; *) echo 'GPU-aa, 99, 512, python';; esac\n",
+        encoding="utf-8",
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpus.foreign_processes() == {"gpu0": [gpus.Process(99, "python", 512)]}
+    tool.write_text("#!/bin/sh\nexit 9\n", encoding="utf-8")
+    assert gpus.foreign_processes() == {}
+    monkeypatch.setenv("PATH", "")
+    assert gpus.foreign_processes() == {}
