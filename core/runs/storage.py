@@ -26,6 +26,9 @@ def refusal(error: OSError, path: Path) -> FactoryError:
     if error.errno in (errno.EACCES, errno.EPERM):
         text = f"{path} may not be written by this user: change its owner or choose another home with --home."
         return refuse("no_permission", text, value=str(path))
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        text = f"{path} is in the way: a file is where a folder is needed; choose another home with --home."
+        return refuse("not_a_folder", text, value=str(path))
     text = (
         f"Storage error at {path}: {error.strerror or error}. Check the disk, then `factory resume` the run."
     )

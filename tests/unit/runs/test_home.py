@@ -65,7 +65,7 @@ def test_a_home_that_is_not_there_yet_is_fine_and_not_made_by_looking(tmp_path: 
 
 def test_a_file_in_the_place_of_the_home_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "h").touch()
-    with pytest.raises(FactoryError, match="Storage error|is not|File exists"):
+    with pytest.raises(FactoryError, match="a file is where a folder is needed"):
         home.open_home(tmp_path / "h")
 
 
