@@ -8,10 +8,13 @@ another thing: something was missing here. Every skip must stand in ALLOWED_SKIP
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+
+from tests.zygote import Zygote
 
 # Before anything imports the libraries, which read these once.
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -21,7 +24,9 @@ for _name in ("FACTORY_HOME", "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
 
 TIERS = ("slow", "engines")
 
-ALLOWED_SKIPS: dict[str, str] = {}
+ALLOWED_SKIPS: dict[str, str] = {
+    "tests/faults/*": "needs root",
+}
 """Tests that may skip: a pattern of test ids, and the reason that must be in the skip's own words."""
 
 
@@ -92,3 +97,19 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 def _shared_home(factory: pytest.TempPathFactory) -> Path:
     return factory.getbasetemp() / "no-home-given"
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """One process with the libraries imported, for the whole session."""
+    process = Zygote()
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="session")
+def tiny(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Folder of a tiny chat model."""
+    folder = tmp_path_factory.mktemp("models") / "tiny chat"
+    zygote.call("tests.tiny:save_tiny_at", folder=str(folder))
+    return str(folder)

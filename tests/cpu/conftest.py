@@ -1,31 +1,12 @@
-"""Fixtures of training tests: the zygote, a tiny model, small data files."""
+"""Fixtures of training tests: a home, small data files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.zygote import Zygote
-
-
-@pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
-    """One process with the libraries imported, for the whole session."""
-    process = Zygote()
-    yield process
-    process.close()
-
-
-@pytest.fixture(scope="session")
-def tiny(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Folder of a tiny chat model."""
-    folder = tmp_path_factory.mktemp("models") / "tiny chat"
-    zygote.call("tests.tiny:save_tiny_at", folder=str(folder))
-    return str(folder)
 
 
 @pytest.fixture
