@@ -58,6 +58,17 @@ def build_app() -> typer.Typer:
     return app
 
 
+def _home_first(words: list[str]) -> list[str]:
+    """The words with --home in front, where it belongs to every command; people write it at the end, too."""
+    for place, word in enumerate(words):
+        if word == "--":
+            break
+        length = 2 if word == "--home" else 1 if word.startswith("--home=") else 0
+        if length:
+            return [*words[place : place + length], *words[:place], *words[place + length :]]
+    return words
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         from core.cli.show import say
@@ -75,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        build_app()(args=words, prog_name="factory")
+        build_app()(args=_home_first(words), prog_name="factory")
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
     except BrokenPipeError:

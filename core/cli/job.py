@@ -32,7 +32,9 @@ def new(
     model: Annotated[str, typer.Option(help="The model to start from.")] = "smollm2-135m",
     data: Annotated[str, typer.Option(help="The file with the rows.")] = "rows.jsonl",
 ) -> None:
-    """Write a job with every setting explained and its default shown.
+    """Write a job with every setting explained.
+
+    The smallest job is complete; every other setting is there with its default, commented out.
 
     Example: factory new job.yaml --stage sft --data my-chats.jsonl
     """
@@ -56,7 +58,9 @@ def new(
 
 
 def check(context: typer.Context, job: JobFile, override: Overrides = None, json: AsJson = False) -> None:
-    """Tell everything that is wrong with a job, in under a second. Exit code 2 when it would not run.
+    """Tell everything that is wrong with a job.
+
+    Takes under a second and starts nothing. Exit code 2 when the job would not run.
 
     Example: factory check job.yaml -o train.learning_rate=1e-4
     """
@@ -96,7 +100,9 @@ def _verdict(job: Path, errors: int, others: int) -> str:
 
 
 def plan(context: typer.Context, job: JobFile, override: Overrides = None, json: AsJson = False) -> None:
-    """Show what a job would do: every setting, defaults marked, and the exact command. Starts nothing.
+    """Show what a job would do, down to the command.
+
+    Every setting is there, defaults marked. Starts nothing.
 
     Example: factory plan job.yaml --json
     """
@@ -113,9 +119,9 @@ def plan(context: typer.Context, job: JobFile, override: Overrides = None, json:
 
 
 def schema() -> None:
-    """Print the JSON schema of a job, for editors that complete and check while you type.
+    """Print the JSON schema of a job, for editors.
 
-    In VS Code with the YAML extension: factory schema > job.schema.json, then begin a job with
+    An editor completes and checks a job with it while you type. In VS Code with the YAML extension: factory schema > job.schema.json, then begin a job with
     "# yaml-language-server: $schema=job.schema.json".
     """
     from core.job.schema import job_schema

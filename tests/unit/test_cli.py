@@ -156,6 +156,8 @@ def test_home_is_taken_from_the_option_before_the_environment(capsys, monkeypatc
     assert json.loads(run(capsys, "--home", tmp_path / "b", "env", "--json")[1])["home"] == str(
         tmp_path / "b"
     )
+    assert json.loads(run(capsys, "env", "--json", "--home", tmp_path / "b")[1])["home"] == str(tmp_path / "b")
+    assert json.loads(run(capsys, "env", f"--home={tmp_path}", "--json")[1])["home"] == str(tmp_path)
 
 
 # the frame

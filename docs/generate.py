@@ -1,0 +1,158 @@
+"""Write the docs that are made from the code: python -m docs.generate. tests/unit/test_docs.py fails when it is due.
+
+docs/job.md, docs/cli.md, and the table in README.md between its two marks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from core.cli import build_app, main
+from core.engines import ENGINES
+from core.job.schema import Schema, allowed, alternatives, job_schema, names_of
+from core.methods import METHODS
+from core.stages import STAGES
+
+ROOT = Path(__file__).resolve().parents[1]
+MARKS = ("<!-- works: made by docs/generate.py -->", "<!-- /works -->")
+MADE = "<!-- Made by docs/generate.py from the code; change the code, then run: python -m docs.generate -->"
+
+
+def job_page() -> str:
+    """docs/job.md: every field of a job, by part and kind."""
+    schema = job_schema()
+    lines = [
+        MADE,
+        "# The job",
+        "",
+        "A job is a YAML or JSON file that says everything about one training. Three lines are enough:",
+        "",
+        "```yaml",
+        "model: smollm2-135m",
+        "data: data/samples/persona.jsonl",
+        "stage: sft",
+        "```",
+        "",
+        "`factory new` writes one with every setting explained, `factory check` tells everything that is wrong with",
+        "one, `factory plan` shows what it comes to, `factory schema` gives editors what they need to complete it.",
+        "A name stands for a part's long form: `method: lora` is `method: {name: lora}`. `-o train.epochs=2` changes",
+        "one field on the command line.",
+        "",
+        "The file is YAML 1.2: `1e-4` is a number, `no` is text. It holds plain values only: anchors, aliases, merge",
+        "keys, tags, repeated keys, and numbers that are not finite are refused, and so is a file above 256 KiB,",
+        "2,000 keys and values, or 20 levels. Secrets have no place in it: they are environment variables.",
+        "",
+        *_table(schema, skip=("schema_version",)),
+    ]
+    for name, node in schema["properties"].items():
+        for form in (one for one in alternatives(node) if "properties" in one):
+            kind = form["properties"].get("name", {}).get("const")
+            lines += ["", f"## {name}: {kind}" if kind else f"## {name}", "", form["description"], ""]
+            lines += _table(form, skip=("name",) if kind else ())
+    return "\n".join(lines) + "\n"
+
+
+def _table(form: Schema, skip: tuple[str, ...] = ()) -> list[str]:
+    rows = [
+        (f"`{name}`", _what(node), _default(name, node, form), node["description"])
+        for name, node in form["properties"].items()
+        if name not in skip
+    ]
+    if not rows:
+        return ["It has no settings of its own."]
+    return ["| field | allowed | default | what it is |", "|---|---|---|---|", *map(_row, rows)]
+
+
+def _what(node: Schema) -> str:
+    if not names_of(node) and any("properties" in one for one in alternatives(node)):
+        return "settings, below"
+    return allowed(node) + (f", in {node['unit']}" if "unit" in node else "")
+
+
+def _default(name: str, node: Schema, form: Schema) -> str:
+    if name in form.get("required", ()):
+        return "**required**"
+    value = node.get("default")
+    if isinstance(value, dict) or ("default" not in node and form is job_schema()):
+        return f"`{_named_default(name)}`" if names_of(node) else ""
+    return "" if value is None else f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+def _named_default(name: str) -> str:
+    from core.job.spec import JobSpec
+
+    return str(JobSpec.model_fields[name].get_default(call_default_factory=True).name)
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def cli_page() -> str:
+    """docs/cli.md: the help of every command."""
+    lines = [MADE, "# The command line", "", "Every word of `factory`, as its `--help` says it."]
+    for words in ([], *command_words(build_app())):
+        lines += ["", f"## {' '.join(['factory', *words])}", "", "```text", _help(words), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def command_words(app: Any, before: tuple[str, ...] = ()) -> Iterator[list[str]]:
+    """Every command of the command line as its words: ["check"], ["queue", "front"]."""
+    for command in app.registered_commands:
+        yield [*before, command.name or command.callback.__name__]
+    for group in app.registered_groups:
+        name = group.name or group.typer_instance.info.name
+        yield [*before, name]
+        yield from command_words(group.typer_instance, (*before, name))
+
+
+def _help(words: list[str]) -> str:
+    out = io.StringIO()
+    with mock.patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"}), contextlib.redirect_stdout(out):
+        main([*words, "--help"])
+    return out.getvalue().strip()
+
+
+def works_table() -> str:
+    """README's table: which stage runs with which method, on which engine."""
+    engines = [module.Spec.model_fields["name"].default for module in ENGINES]
+    methods = [module.Spec.model_fields["name"].default for module in METHODS]
+    lines = [_row(("stage", "what it does", *methods)), "|" + "---|" * (2 + len(methods))]
+    for module in STAGES:
+        stage = module.Spec.model_fields["name"].default
+        able = ", ".join(name for name, engine in zip(engines, ENGINES, strict=True) if stage in engine.STAGES)
+        lines.append(_row((f"`{stage}`", _first_sentence(module.Spec.__doc__ or ""), *[able] * len(methods))))
+    return "\n".join(lines)
+
+
+def _first_sentence(text: str) -> str:
+    return text.strip().splitlines()[0].rstrip(".")
+
+
+def with_table(readme: str) -> str:
+    """README.md with its table made anew."""
+    start, end = map(re.escape, MARKS)
+    return re.sub(f"(?<={start}\n).*(?={end})", lambda _: works_table() + "\n", readme, flags=re.DOTALL)
+
+
+def pages() -> dict[Path, str]:
+    """Every generated file with the text it should have."""
+    readme = ROOT / "README.md"
+    return {
+        ROOT / "docs" / "job.md": job_page(),
+        ROOT / "docs" / "cli.md": cli_page(),
+        readme: with_table(readme.read_text("utf-8")),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, "utf-8")
