@@ -50,21 +50,21 @@ def job_page() -> str:
         "keys, tags, repeated keys, and numbers that are not finite are refused, and so is a file above 256 KiB,",
         "2,000 keys and values, or 20 levels. Secrets have no place in it: they are environment variables.",
         "",
-        *_table(schema, skip=("schema_version",)),
+        *_table(schema),
     ]
     for name, node in schema["properties"].items():
         for form in (one for one in alternatives(node) if "properties" in one):
             kind = form["properties"].get("name", {}).get("const")
             lines += ["", f"## {name}: {kind}" if kind else f"## {name}", "", form["description"], ""]
-            lines += _table(form, skip=("name",) if kind else ())
+            lines += _table(form)
     return "\n".join(lines) + "\n"
 
 
-def _table(form: Schema, skip: tuple[str, ...] = ()) -> list[str]:
+def _table(form: Schema) -> list[str]:
     rows = [
-        (f"`{name}`", _what(node), _default(name, node, form), node["description"])
+        (f"`{name}`", _what(node), _default(name, node, form), " ".join(node["description"].split()))
         for name, node in form["properties"].items()
-        if name not in skip
+        if "const" not in node  # a kind's own name, the schema's version
     ]
     if not rows:
         return ["It has no settings of its own."]
@@ -128,7 +128,9 @@ def works_table() -> str:
     lines = [_row(("stage", "what it does", *methods)), "|" + "---|" * (2 + len(methods))]
     for module in STAGES:
         stage = module.Spec.model_fields["name"].default
-        able = ", ".join(name for name, engine in zip(engines, ENGINES, strict=True) if stage in engine.STAGES)
+        able = ", ".join(
+            name for name, engine in zip(engines, ENGINES, strict=True) if stage in engine.STAGES
+        )
         lines.append(_row((f"`{stage}`", _first_sentence(module.Spec.__doc__ or ""), *[able] * len(methods))))
     return "\n".join(lines)
 

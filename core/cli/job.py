@@ -121,7 +121,8 @@ def plan(context: typer.Context, job: JobFile, override: Overrides = None, json:
 def schema() -> None:
     """Print the JSON schema of a job, for editors.
 
-    An editor completes and checks a job with it while you type. In VS Code with the YAML extension: factory schema > job.schema.json, then begin a job with
+    An editor completes and checks a job with it while you type. In VS Code with the YAML extension:
+    factory schema > job.schema.json, then begin a job with
     "# yaml-language-server: $schema=job.schema.json".
     """
     from core.job.schema import job_schema

@@ -43,11 +43,13 @@ def _summary(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _settings(plan: Plan) -> str:
     defaults = set(plan.defaults)
-    rows = [
-        (" " if field not in defaults else "·", field, _shown(value))
-        for field, value in _fields(plan.job, "")
-    ]
-    return "\n".join("  " + line for line in table(rows).splitlines())
+    fields = list(_fields(plan.job, ""))
+    shown = [(name, value) for name, value in fields if value not in (None, [], "")]
+    rows = [("·" if name in defaults else " ", name, _shown(value)) for name, value in shown]
+    lines = ["  " + line for line in table(rows).splitlines()]
+    if len(shown) < len(fields):
+        lines.append(f"     {len(fields) - len(shown)} settings more, all empty; --json shows them")
+    return "\n".join(lines)
 
 
 def _fields(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core.engines import ENGINES, engine_module
@@ -16,6 +16,7 @@ from core.job.machine import CHECKOUT, Machine, disk_free, installed
 from core.job.models import ModelPlace, check_folder, hub_cache, locate, parameter_count
 from core.job.spec import JobSpec
 from data.errors import FactoryError, Finding, Level
+from data.files import find_files
 
 NEEDED = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
 TEMPLATES = CHECKOUT / "templates" / "chat"
@@ -324,18 +325,23 @@ def bytes_needed(case: Case) -> int | None:
 
 def _data(case: Case) -> Iterator[Finding]:
     """Whether the files are there; what is in them is looked at by `data`."""
-    if case.job.data.path is None:
-        return
-    path = Path(case.job.data.path).expanduser()
-    if path.exists() or ":" in case.job.data.path or set("*?[") & set(case.job.data.path):
-        return
-    near = sorted(path.parent.glob("*")) if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, [one.name for one in near], n=1)
-    best = str(path.parent / close[0]) if close else None
-    text = f"data.path {str(path)!r} does not exist; " + (f"did you mean {best}?" if best else "correct it.")
-    yield Finding(
-        "data_not_found", text, field="data.path", value=str(path), fix={"data.path": best} if best else None
-    )
+    data = case.job.data
+    named = [
+        ("data.path", data.path),
+        *((f"data.sources[{n}].path", one.path) for n, one in enumerate(data.sources)),
+    ]
+    named.append(("data.eval", data.eval if isinstance(data.eval, str) else None))
+    named.append(("data.registry", data.registry))
+    for field, path in named:
+        if path is not None and not path.startswith("hub:"):
+            yield from _files(field, path)
+
+
+def _files(field: str, path: str) -> Iterator[Finding]:
+    try:
+        find_files(path)
+    except FactoryError as error:
+        yield from (replace(one, field=field) for one in error.findings)
 
 
 CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (

@@ -53,7 +53,7 @@ def _part(name: str, node: Schema, written: Any, held: Any) -> Iterator[str]:
     yield f"{name}:"
     form = next(one for one in alternatives(node) if _fits(one, written))
     for key, inner in form["properties"].items():
-        live = key == "name" or written[key] != inner.get("default")
+        live = "const" in inner or written[key] != inner.get("default")
         if not live:
             yield from _comment(f"{inner['description']} {_limits(inner)}", "  ")
         yield "  " + _line(key, held[key], live=live)

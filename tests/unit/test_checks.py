@@ -119,7 +119,16 @@ def test_all_that_is_wrong_with_a_model_folder_is_told_at_once(rows, tmp_path):
 
 def test_missing_data_names_its_neighbour(rows, tmp_path):
     finding = found("", tmp_path / "row.jsonl")["data_not_found"]
-    assert finding.fix == {"data.path": str(rows)}
+    assert finding.field == "data.path" and "rows.jsonl" in finding.message
+
+
+def test_every_source_and_the_held_out_file_are_looked_for(rows, tmp_path):
+    text = (
+        f"model: smollm2-135m\nstage: sft\n"
+        f"data: {{sources: [{rows}, {tmp_path / 'none.jsonl'}], eval: {tmp_path / 'gone.jsonl'}}}\n"
+    )
+    fields = {one.field for one in check(parse_job(text), CPU, tmp_path / "home")}
+    assert fields == {"data.sources[1].path", "data.eval"}
 
 
 def test_a_home_that_cannot_be_made_is_an_error(rows, tmp_path):

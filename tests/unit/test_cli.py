@@ -140,6 +140,22 @@ def test_schema_is_json_with_the_help_of_every_field(capsys):
     assert all(field.get("description") for part in parts for field in part.get("properties", {}).values())
 
 
+def test_plan_marks_defaults_and_shows_the_command(capsys, job):
+    code, out, _ = run(capsys, "plan", job, "-o", "train.epochs=2")
+    lines = out.splitlines()
+    assert code == 0
+    assert any(line.split() == ["train.epochs", "2.0"] for line in lines)
+    assert any(line.split() == ["·", "train.learning_rate", "0.0002"] for line in lines)
+    assert lines[-1].endswith("-m core.training.worker RUN_FOLDER")
+
+
+def test_plan_as_json_is_the_whole_plan(capsys, job):
+    _, out, _ = run(capsys, "plan", job, "--json")
+    plan = json.loads(out)
+    assert plan["job"]["train"]["learning_rate"] == 2e-4 and "train.learning_rate" in plan["defaults"]
+    assert plan["argv"][1:3] == ["-m", "core.training.worker"] and plan["files"][0]["sha256"]
+
+
 def test_env_names_versions_and_hardware_and_no_secret(capsys, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_CANARYCANARY")
     code, out, _ = run(capsys, "env")
@@ -156,7 +172,9 @@ def test_home_is_taken_from_the_option_before_the_environment(capsys, monkeypatc
     assert json.loads(run(capsys, "--home", tmp_path / "b", "env", "--json")[1])["home"] == str(
         tmp_path / "b"
     )
-    assert json.loads(run(capsys, "env", "--json", "--home", tmp_path / "b")[1])["home"] == str(tmp_path / "b")
+    assert json.loads(run(capsys, "env", "--json", "--home", tmp_path / "b")[1])["home"] == str(
+        tmp_path / "b"
+    )
     assert json.loads(run(capsys, "env", f"--home={tmp_path}", "--json")[1])["home"] == str(tmp_path)
 
 

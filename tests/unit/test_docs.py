@@ -1,0 +1,139 @@
+"""Docs that cannot rot: made from the code, every command real, every recipe a job that would run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from core.cli import build_app, main
+from core.job.checks import check
+from core.job.load import load_job, parse_job
+from core.job.machine import this_machine
+from core.job.plan import make_plan
+from core.job.schema import all_fields
+from docs import generate
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+RECIPES = sorted((ROOT / "templates" / "jobs").rglob("*.y*ml"))
+EXECUTED = ("new", "check", "plan", "runs", "schema", "env")
+"""Words that a test can run for real in no time; the others are parsed, and run in tests/cpu and tests/faults."""
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The code blocks of a language in a Markdown text."""
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def commands(text: str) -> list[tuple[list[str], bool]]:
+    """Every command of a text as its words, and whether it is complete: in prose, a word alone may stand for it."""
+    shell = [line.partition(" #")[0] for block in blocks(text, "sh") for line in block.splitlines()]
+    prose = re.findall(
+        r"`((?:factory|python launch\.py) [^`]*)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    )
+    found = [(line, True) for line in shell] + [(line, False) for line in prose]
+    return [(shlex.split(line), whole) for line, whole in found if line.strip()]
+
+
+def parse(words: list[str], *, whole: bool) -> None:
+    """Parse a command without running it; typer raises on a word or an option that does not exist."""
+    command: Any = typer.main.get_command(build_app())
+    context = command.make_context("factory", list(words), resilient_parsing=not words)
+    while words and hasattr(command, "resolve_command"):
+        name, command, words = command.resolve_command(context, words)
+        context = command.make_context(name, list(words), parent=context, resilient_parsing=not whole)
+
+
+@pytest.mark.parametrize("path", generate.pages(), ids=lambda path: path.name)
+def test_a_generated_page_is_as_the_code_says(path):
+    assert path.read_text("utf-8") == generate.pages()[path], "run: python -m docs.generate"
+
+
+def test_the_pages_name_every_field_and_every_command():
+    job, cli = generate.job_page(), generate.cli_page()
+    missing = [name for name in all_fields() if f"`{name.rsplit('.', 1)[-1]}`" not in job]
+    assert set(missing) <= {"schema_version", "stage.name", "method.name", "engine.name"}
+    assert all(
+        f"## {' '.join(['factory', *words])}\n" in cli for words in generate.command_words(build_app())
+    )
+
+
+def test_the_readme_table_has_every_stage_and_method():
+    table = generate.works_table()
+    for module in (*generate.STAGES, *generate.METHODS):
+        assert module.Spec.model_fields["name"].default in table
+    assert table in README
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_every_command_of_a_page_is_real(page):
+    for words, whole in commands((ROOT / page).read_text("utf-8")):
+        if words[:2] == ["python", "-m"]:
+            assert (ROOT / (words[2].replace(".", "/") + ".py")).is_file(), words
+        elif words[0] in ("factory", "python"):
+            rest = words[1:] if words[0] == "factory" else words[2:]
+            assert words[0] == "factory" or (ROOT / words[1]).is_file(), words
+            if rest[:1] not in (["test"], ["WORDS"]):  # launch.py's own word, and the placeholder
+                parse(rest, whole=whole)
+        else:
+            assert (ROOT / words[0]).is_file(), words
+
+
+def test_a_command_that_is_not_real_would_be_found():
+    assert len(commands(README)) >= 10
+    for words in (["trian", "x"], ["check", "x", "--jsno"], ["check"]):
+        with pytest.raises(Exception, match="(?i)no such|missing"):
+            parse(words, whole=True)
+
+
+def test_the_readme_is_run_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    ran = []
+    for words in (shlex.split(line) for block in blocks(README, "sh") for line in block.splitlines()):
+        if words[0] == "factory" and words[1] in EXECUTED:
+            assert main(words[1:]) == 0, (words, capsys.readouterr())
+            ran.append(words[1])
+    assert ran == ["new", "check", "plan", "runs"]
+
+
+def test_jobs_in_the_docs_are_jobs():
+    found = blocks(README, "yaml") + blocks(generate.job_page(), "yaml")
+    assert len(found) == 2
+    for text in found:
+        parse_job(text)
+
+
+def test_every_path_in_the_readme_is_there():
+    tree = [line.split()[0] for block in blocks(README, "text") for line in block.splitlines()]
+    links = re.findall(r"\]\(([^)#:]+)\)", README)
+    assert len(tree) > 10
+    assert [name for name in [*tree, *links] if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_loads_plans_and_would_run(recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    job, machine = load_job(recipe), this_machine()
+    assert make_plan(job, tmp_path, machine, beside=recipe.parent).argv
+    assert [one.message for one in check(job, machine, tmp_path) if one.level == "error"] == []
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_begins_with_what_it_teaches_what_it_needs_and_how_to_run_it(recipe):
+    head = []
+    for line in recipe.read_text("utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        head.append(line)
+    text = "\n".join(head)
+    assert len(head) >= 3 and "Needs:" in text
+    assert f"python launch.py train {recipe.relative_to(ROOT)}" in text
+
+
+def test_there_are_recipes():
+    assert RECIPES
