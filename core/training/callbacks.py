@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,6 +106,8 @@ class RunCallback(TrainerCallback):
             values["tokens_per_second"] = round(rate, 2)
         bad = not_finite(values)
         self._writer.emit(events.Metric(step=state.global_step, epoch=state.epoch, values=values))
+        sys.stdout.write(_line(state.global_step, self._schedule.total_steps, values))
+        sys.stdout.flush()
         if bad is not None:
             raise refuse(
                 "loss_not_finite",
@@ -157,6 +160,11 @@ class RunCallback(TrainerCallback):
                 )
             )
         return bool(room)
+
+
+def _line(step: int, total: int, values: dict[str, float]) -> str:
+    """A line for log.txt, which people read; programs read the events."""
+    return f"step {step}/{total}  " + "  ".join(f"{name} {value:.5g}" for name, value in values.items()) + "\n"
 
 
 def _best_so_far(run: Run) -> tuple[float, int] | None:

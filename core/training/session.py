@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import set_seed
+from transformers import PrinterCallback, set_seed
+from transformers.utils import logging
 
 from core.job.schedule import Schedule, schedule
 from core.job.spec import JobSpec
@@ -32,6 +33,7 @@ def train(run: Run, stop: StopRequest) -> None:
     user can mend.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    logging.disable_progress_bar()
     job = JobSpec.model_validate_json(run.job_json.read_text("utf-8"))
     attempt = json.loads(run.attempt_json.read_text("utf-8"))
     writer = EventWriter(run.events)
@@ -76,6 +78,7 @@ def train(run: Run, stop: StopRequest) -> None:
         gpu=gpu,
     )
     trainer = stage_module(job.stage.name).build(context)
+    trainer.remove_callback(PrinterCallback)  # our callback writes the log's lines
     stop.check()
     writer.emit(
         events.Start(

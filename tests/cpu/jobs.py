@@ -122,3 +122,49 @@ def plain_trl_sft(
     )
     trainer.train()
     return [record["loss"] for record in trainer.state.log_history if "loss" in record]
+
+
+def count(job: dict[str, Any], home: str) -> dict[str, Any]:
+    """What `factory plan` counts for a job."""
+    from core.job.spec import JobSpec
+    from core.training.measure import measure
+
+    return measure(JobSpec.model_validate(job), Path(home)).model_dump()
+
+
+def train_with_nan(job: dict[str, Any], home: str, at_step: int) -> dict[str, Any]:
+    """Train, with a weight turned into NaN just before a step."""
+    import torch
+
+    from core.training import callbacks
+
+    begin = callbacks.RunCallback.on_step_begin
+
+    def poison(self: Any, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if state.global_step + 1 == at_step:
+            with torch.no_grad():
+                next(model.parameters()).fill_(float("nan"))
+        begin(self, args, state, control, **kwargs)
+
+    callbacks.RunCallback.on_step_begin = poison  # type: ignore[method-assign] - this process ends with the test
+    return train(job, home)
+
+
+def packed_against_separate(model: str, restart: bool = True) -> list[float]:
+    """Largest difference of the logits of three rows in one sequence from those of each row alone.
+
+    With `restart=False` the position ids run on, as if nobody had told the rows apart.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    loaded = AutoModelForCausalLM.from_pretrained(model).eval()
+    generator = torch.Generator().manual_seed(0)
+    rows = [torch.randint(5, 300, (length,), generator=generator) for length in (9, 14, 5)]
+    ids = torch.cat(rows)[None]
+    positions = torch.cat([torch.arange(len(row)) for row in rows]) if restart else torch.arange(ids.shape[1])
+    with torch.no_grad():
+        packed = loaded(input_ids=ids, position_ids=positions[None], use_cache=False).logits[0]
+        apart = [loaded(input_ids=row[None], use_cache=False).logits[0] for row in rows]
+    pieces = packed.split([len(row) for row in rows])
+    return [float((piece - alone).abs().max()) for piece, alone in zip(pieces, apart, strict=True)]
