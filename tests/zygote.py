@@ -78,13 +78,31 @@ def _receive(connection: socket.socket) -> dict[str, Any] | None:
 
 
 def _serve(address: str) -> None:
-    import core.training.worker  # noqa: F401 - the imports are the point
+    import peft  # noqa: F401 - the imports are the point
+    import trl
+
+    import core.training.language_modeling
+    import core.training.measure
+    import core.training.worker  # noqa: F401
     import tests.tiny  # noqa: F401
+
+    assert trl.SFTTrainer and transformers_models()
 
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(address)
     while (request := _receive(connection)) is not None:
         _send(connection, _in_child(request))
+
+
+def transformers_models() -> list[type]:
+    """The model classes the tests use: transformers imports them only when they are asked for."""
+    import transformers
+
+    return [
+        transformers.LlamaForCausalLM,
+        transformers.AutoModelForCausalLM,
+        transformers.PreTrainedTokenizerFast,
+    ]
 
 
 def _in_child(request: dict[str, Any]) -> dict[str, Any]:

@@ -122,6 +122,8 @@ class Warn(Event):
     """Something worth knowing that does not end the run."""
 
     event: Literal["warning"] = "warning"
+    level: str = "warning"
+    """warning or note."""
     code: str
     message: str
     field: str | None = None

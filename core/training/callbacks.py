@@ -164,7 +164,9 @@ class RunCallback(TrainerCallback):
 
 def _line(step: int, total: int, values: dict[str, float]) -> str:
     """A line for log.txt, which people read; programs read the events."""
-    return f"step {step}/{total}  " + "  ".join(f"{name} {value:.5g}" for name, value in values.items()) + "\n"
+    return (
+        f"step {step}/{total}  " + "  ".join(f"{name} {value:.5g}" for name, value in values.items()) + "\n"
+    )
 
 
 def _best_so_far(run: Run) -> tuple[float, int] | None:

@@ -20,8 +20,18 @@ from data.errors import FactoryError
 
 def measure(job: JobSpec, home: Path) -> Counts:
     """Rows, tokens and trained tokens of one epoch. Raises FactoryError as the run itself would."""
-    prepared = rows_for(job, home, load_tokenizer(job.model, home), lambda event: None)
-    return prepared.counts()
+    report = rows_for(job, home, load_tokenizer(job.model, home), lambda finding: None).report
+    train, held_out = report["counts"]["train"], report["counts"].get("eval", {})
+    return Counts(
+        rows=train["sequences"],
+        eval_rows=held_out.get("sequences", 0),
+        tokens=train["tokens"],
+        trained_tokens=train["learnt"],
+        read=report["read"],
+        dropped=sum(report["reasons"].values()),
+        cut=report["lengths"]["over_max_length"],
+        findings=report["findings"],
+    )
 
 
 def main() -> int:

@@ -33,6 +33,6 @@ def rows_for(job: JobSpec, run_home: Path, tokenizer: Any, emit: Callable[[Event
     plain = job.data.model_dump(mode="json")
 
     def tell(finding: Finding) -> None:
-        emit(Warn(code=finding.code, message=finding.message, field=finding.field))
+        emit(Warn(code=finding.code, message=finding.message, field=finding.field, level=finding.level))
 
     return prepare(plain, needs, tokenizer, settings, run_home / "cache" / "rows", tell)

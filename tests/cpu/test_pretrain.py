@@ -12,7 +12,12 @@ import pytest
 from tests.cpu.conftest import write_rows
 from tests.zygote import Zygote
 
-SENTENCES = ("the tide comes in at noon", "the boats go out at dawn", "the light turns all night", "gulls wait on the quay")
+SENTENCES = (
+    "the tide comes in at noon",
+    "the boats go out at dawn",
+    "the light turns all night",
+    "gulls wait on the quay",
+)
 
 
 def texts(count: int) -> list[dict[str, Any]]:
@@ -22,7 +27,14 @@ def texts(count: int) -> list[dict[str, Any]]:
 
 def job(model: str, data: Any, **parts: Any) -> dict[str, Any]:
     """A small pretraining job."""
-    train = {"batch_size": 4, "gradient_accumulation": 1, "max_steps": 6, "learning_rate": 1e-3, "warmup": 0.0}
+    train = {
+        "batch_size": 4,
+        "gradient_accumulation": 1,
+        "max_steps": 6,
+        "learning_rate": 1e-3,
+        "warmup": 0.0,
+        "save_steps": 1000,
+    }
     return {
         "model": model,
         "data": data,
@@ -39,7 +51,7 @@ def test_losses_equal_those_of_a_hand_written_trl_script(
     zygote: Zygote, tiny: str, home: Path, tmp_path: Path, method: str
 ) -> None:
     data = write_rows(tmp_path / "rows.jsonl", texts(40))
-    stage = {"name": "pretrain", "max_length": 64, "packing": False}
+    stage = {"name": "pretrain", "max_length": 256, "packing": False}
     spec = {"name": "lora", "rank": 8, "alpha": 16} if method == "lora" else "full"
     ours = zygote.call("tests.cpu.jobs:train", job=job(tiny, data, stage=stage, method=spec), home=str(home))
     assert ours["code"] == 0
@@ -54,7 +66,7 @@ def test_losses_equal_those_of_a_hand_written_trl_script(
             "learning_rate": 1e-3,
             "lr_scheduler_type": "linear",
             "warmup_steps": 0,
-            "max_length": 64,
+            "max_length": 256,
         },
         lora={"r": 8, "lora_alpha": 16, "lora_dropout": 0.0} if method == "lora" else None,
     )
@@ -67,7 +79,11 @@ def test_held_out_loss_falls_under_the_unigram_entropy(
 ) -> None:
     data = write_rows(tmp_path / "rows.jsonl", texts(60))
     held_out = write_rows(tmp_path / "eval.jsonl", texts(63)[60:])
-    spec = job(tiny, {"path": data, "eval": held_out}, train={"max_steps": 40, "learning_rate": rate, "eval_steps": 40})
+    spec = job(
+        tiny,
+        {"path": data, "eval": held_out},
+        train={"max_steps": 40, "learning_rate": rate, "eval_steps": 40},
+    )
     done = zygote.call("tests.cpu.jobs:train", job=spec, home=str(home))
     assert done["code"] == 0
     entropy = zygote.call("tests.cpu.test_pretrain:unigram_entropy", model=tiny, rows=texts(63)[60:])
@@ -79,6 +95,8 @@ def unigram_entropy(model: str, rows: list[dict[str, Any]]) -> float:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model)
-    tokens = Counter(token for row in rows for token in [*tokenizer(row["text"]).input_ids, tokenizer.eos_token_id])
+    tokens = Counter(
+        token for row in rows for token in [*tokenizer(row["text"]).input_ids, tokenizer.eos_token_id]
+    )
     total = sum(tokens.values())
     return -sum(n / total * math.log(n / total) for n in tokens.values())

@@ -32,6 +32,7 @@ def job(model: str, data: str, **parts: Any) -> dict[str, Any]:
         "warmup": 0.0,
         "scheduler": "linear",
         "logging_steps": 1,
+        "save_steps": 1000,
     }
     return {
         "model": model,
@@ -73,7 +74,9 @@ def test_the_model_learns_and_does_not_with_learning_rate_zero(
     zygote: Zygote, tiny: str, home: Path, data: str
 ) -> None:
     fast = {"max_steps": 20, "learning_rate": 1e-2}
-    learnt = zygote.call("tests.cpu.jobs:train", job=job(tiny, data, method="full", train=fast), home=str(home))
+    learnt = zygote.call(
+        "tests.cpu.jobs:train", job=job(tiny, data, method="full", train=fast), home=str(home)
+    )
     still = zygote.call(
         "tests.cpu.jobs:train",
         job=job(tiny, data, method="full", train={**fast, "learning_rate": 0.0}),
@@ -88,7 +91,9 @@ def _fall(losses: dict[str, float]) -> float:
     return sum(values[:3]) / 3 - sum(values[-3:]) / 3
 
 
-def test_a_runs_own_job_file_repeats_it_to_the_last_digit(zygote: Zygote, tiny: str, home: Path, data: str) -> None:
+def test_a_runs_own_job_file_repeats_it_to_the_last_digit(
+    zygote: Zygote, tiny: str, home: Path, data: str
+) -> None:
     dropout = {"name": "lora", "rank": 8, "dropout": 0.1}
     first = zygote.call("tests.cpu.jobs:train", job=job(tiny, data, method=dropout), home=str(home))
     again = json.loads((Path(first["run"]) / "job.json").read_text("utf-8"))
@@ -116,8 +121,12 @@ def test_a_run_leaves_everything_that_is_needed_to_use_and_to_repeat_it(
     assert asked == ["before", "after"]
 
 
-def test_the_first_and_the_last_step_are_always_logged(zygote: Zygote, tiny: str, home: Path, data: str) -> None:
-    done = zygote.call("tests.cpu.jobs:train", job=job(tiny, data, train={"logging_steps": 100}), home=str(home))
+def test_the_first_and_the_last_step_are_always_logged(
+    zygote: Zygote, tiny: str, home: Path, data: str
+) -> None:
+    done = zygote.call(
+        "tests.cpu.jobs:train", job=job(tiny, data, train={"logging_steps": 100}), home=str(home)
+    )
     assert list(done["losses"]) == ["1", "6"]
 
 
@@ -144,7 +153,9 @@ def test_the_best_weights_are_delivered_though_saving_and_evaluating_do_not_meet
     kept = {path.name for path in (Path(done["run"]) / "checkpoints").iterdir()}
     assert f"checkpoint-{best}" in kept
     model = zygote.call("tests.cpu.jobs:weights", folder=f"{done['run']}/model")
-    assert model == zygote.call("tests.cpu.jobs:weights", folder=f"{done['run']}/checkpoints/checkpoint-{best}")
+    assert model == zygote.call(
+        "tests.cpu.jobs:weights", folder=f"{done['run']}/checkpoints/checkpoint-{best}"
+    )
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoint(
@@ -161,7 +172,9 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoi
     assert not (Path(broken["run"]) / "model").exists()
 
 
-def test_a_wrong_target_name_lists_the_models_linear_modules(zygote: Zygote, tiny: str, home: Path, data: str) -> None:
+def test_a_wrong_target_name_lists_the_models_linear_modules(
+    zygote: Zygote, tiny: str, home: Path, data: str
+) -> None:
     method = {"name": "lora", "target": ["q_proj", "query"]}
     refused = zygote.call("tests.cpu.jobs:train", job=job(tiny, data, method=method), home=str(home))
     assert refused["code"] == 2
