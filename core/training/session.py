@@ -46,8 +46,7 @@ def train(run: Run, stop: StopRequest) -> None:
     writer.emit(events.Phase(name="preparing", text="Preparing the data"))
     prepared = rows_for(job, run.home, tokenizer, writer.emit)
     stop.check()
-    counts = prepared.report["counts"]
-    plan = schedule(job.train, counts["train"]["sequences"])
+    plan = schedule(job.train, prepared.rows)
     model = load_model(job, run.home, gpu=gpu)
     stop.check()
 
@@ -84,7 +83,7 @@ def train(run: Run, stop: StopRequest) -> None:
     writer.emit(
         events.Start(
             total_steps=plan.total_steps,
-            rows=counts["train"]["sequences"],
+            rows=prepared.rows,
             trainable=_trainable(model),
             parameters=sum(parameter.numel() for parameter in model.parameters()),
             device=torch.cuda.get_device_name() if gpu else "cpu",
