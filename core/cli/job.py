@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 from core.cli.show import AsJson, Overrides, home_of, say, say_json, show_findings
 
 if TYPE_CHECKING:
+    from core.job.plan import Counts, Plan
     from data.errors import Finding
 
 JobFile = Annotated[Path, typer.Argument(metavar="JOB", help="A job as YAML or JSON.", show_default=False)]
@@ -79,7 +81,7 @@ def _all_findings(context: typer.Context, path: Path, overrides: list[str]) -> l
     from core.job.checks import check as look
     from core.job.load import parse_leniently, read_job_file
     from core.job.machine import this_machine
-    from core.job.plan import absolute
+    from core.job.places import absolute
     from data.errors import FactoryError
 
     try:
@@ -99,10 +101,17 @@ def _verdict(job: Path, errors: int, others: int) -> str:
     return f"{errors} {'error' if errors == 1 else 'errors'}: {job} would not run."
 
 
-def plan(context: typer.Context, job: JobFile, override: Overrides = None, json: AsJson = False) -> None:
+def plan(
+    context: typer.Context,
+    job: JobFile,
+    override: Overrides = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not count rows, tokens and steps.")] = False,
+    json: AsJson = False,
+) -> None:
     """Show what a job would do, down to the command.
 
-    Every setting is there, defaults marked. Starts nothing.
+    Every setting is there, defaults marked, and the data is counted with the model's own tokenizer. What counting
+    prepares is kept, so that the run then starts at once. Trains nothing.
 
     Example: factory plan job.yaml --json
     """
@@ -111,11 +120,39 @@ def plan(context: typer.Context, job: JobFile, override: Overrides = None, json:
     from core.job.machine import this_machine
     from core.job.plan import make_plan
 
-    made = make_plan(load_job(job, override or []), home_of(context), this_machine(), beside=job.parent)
+    asked, home, machine = load_job(job, override or []), home_of(context), this_machine()
+    made = make_plan(asked, home, machine, beside=job.parent)
+    if not quick:
+        say("Counting rows and tokens ...", err=True)
+        made = make_plan(asked, home, machine, beside=job.parent, counts=_count(made, home))
     if json:
         say_json(made.model_dump(mode="json"))
     else:
         say(plan_text(made))
+
+
+def _count(plan: Plan, home: Path) -> Counts:
+    """The data of a plan, counted by a child process, since tokenizers come with torch. Raises FactoryError."""
+    import subprocess
+    import sys
+
+    from core.job.machine import CHECKOUT
+    from core.job.plan import Counts
+    from data.errors import FactoryError, Finding
+
+    child = subprocess.run(
+        [sys.executable, "-m", "core.training.measure", str(home)],
+        input=plan.job_spec.model_dump_json(),
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if child.returncode == 2:
+        raise FactoryError([Finding(**one) for one in loads(child.stdout)["findings"]])
+    if child.returncode:
+        raise RuntimeError(f"counting ended with {child.returncode}: {child.stderr[-4000:]}")
+    return Counts.model_validate_json(child.stdout)
 
 
 def schema() -> None:

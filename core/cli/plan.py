@@ -7,8 +7,9 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from core.cli.show import gib, pairs, table
+from core.cli.show import finding_lines, gib, pairs, table
 from core.job.plan import Plan
+from data.errors import Finding
 
 
 def plan_text(plan: Plan) -> str:
@@ -16,6 +17,7 @@ def plan_text(plan: Plan) -> str:
     sections = [
         pairs(dict(_summary(plan))),
         "Settings (· holds its default, presets from " + plan.preset_source + ")\n" + _settings(plan),
+        *_findings(plan),
         "Command\n  " + shlex.join([*plan.argv, "RUN_FOLDER"]),
     ]
     return "\n\n".join(sections)
@@ -39,6 +41,13 @@ def _summary(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.steps is not None:
         warmup = f", {plan.warmup_steps:,} of them warmup" if plan.warmup_steps else ""
         yield "steps", f"{plan.steps:,}{warmup}"
+
+
+def _findings(plan: Plan) -> Iterator[str]:
+    """What counting found, a line each; nothing when it found nothing."""
+    found = [Finding(**one) for one in plan.counts.findings] if plan.counts else []
+    if found:
+        yield "\n".join(finding_lines(found))
 
 
 def _settings(plan: Plan) -> str:

@@ -57,13 +57,21 @@ def coloured(text: str, colour: str, *, err: bool = False) -> str:
 
 def show_findings(findings: Sequence[Finding], *, err: bool = False) -> None:
     """Every finding on a line of its own, errors first: `error  train.learning_rate  must be ...`."""
+    for line in finding_lines(findings, err=err):
+        say(line, err=err)
+
+
+def finding_lines(findings: Sequence[Finding], *, err: bool = False) -> list[str]:
+    """The lines of `show_findings`: level, field and sentence in columns."""
     in_order = sorted(findings, key=lambda one: _ORDER.index(one.level))
-    level_width = max((len(one.level) for one in in_order), default=0)
-    field_width = max((len(one.field or "") for one in in_order), default=0)
-    for one in in_order:
-        level = coloured(f"{one.level:<{level_width}}", _COLOURS[one.level], err=err)
-        name = f"  {one.field or '':<{field_width}}" if field_width else ""
-        say(f"{level}{name}  {_without_field(one)}", err=err)
+    levels = max((len(one.level) for one in in_order), default=0)
+    fields = max((len(one.field or "") for one in in_order), default=0)
+    return [
+        coloured(f"{one.level:<{levels}}", _COLOURS[one.level], err=err)
+        + (f"  {one.field or '':<{fields}}" if fields else "")
+        + f"  {_without_field(one)}"
+        for one in in_order
+    ]
 
 
 def _without_field(finding: Finding) -> str:

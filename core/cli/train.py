@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from core.cli.show import AsJson, Overrides, home_of, say, say_json_line
+from core.cli.show import AsJson, Overrides, home_of, say, say_json_line, show_findings
 
 Detach = Annotated[
     bool, typer.Option("--detach", "-d", help="Return at once; the run goes on in the background.")
@@ -38,16 +38,20 @@ def train(
 
     Example: factory train job.yaml -o train.epochs=2
     """
+    from core.job.checks import check, refuse_errors
     from core.job.load import load_job, read_job_file
     from core.job.machine import this_machine
+    from core.job.places import absolute
     from core.job.plan import make_plan
     from core.launchers import local
 
-    home = home_of(context)
+    home, machine = home_of(context), this_machine()
     text = read_job_file(job)
-    plan = make_plan(load_job(job, override or []), home, this_machine(), beside=job.parent).model_dump(
-        mode="json"
-    )
+    asked = absolute(load_job(job, override or []), job.parent)
+    findings = check(asked, machine, home)
+    refuse_errors(findings)
+    show_findings(findings, err=True)
+    plan = make_plan(asked, home, machine).model_dump(mode="json")
     run = local.submit(home, text, plan["job"], plan, force_home=force_home)
     _go_along(run, 0, detach=detach, as_json=json)
 

@@ -141,7 +141,7 @@ def test_schema_is_json_with_the_help_of_every_field(capsys):
 
 
 def test_plan_marks_defaults_and_shows_the_command(capsys, job):
-    code, out, _ = run(capsys, "plan", job, "-o", "train.epochs=2")
+    code, out, _ = run(capsys, "plan", job, "--quick", "-o", "train.epochs=2")
     lines = out.splitlines()
     assert code == 0
     assert any(line.split() == ["train.epochs", "2.0"] for line in lines)
@@ -150,7 +150,7 @@ def test_plan_marks_defaults_and_shows_the_command(capsys, job):
 
 
 def test_plan_as_json_is_the_whole_plan(capsys, job):
-    _, out, _ = run(capsys, "plan", job, "--json")
+    _, out, _ = run(capsys, "plan", job, "--quick", "--json")
     plan = json.loads(out)
     assert plan["job"]["train"]["learning_rate"] == 2e-4 and "train.learning_rate" in plan["defaults"]
     assert plan["argv"][1:3] == ["-m", "core.training.worker"] and plan["files"][0]["sha256"]
