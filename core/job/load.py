@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from core.job.data import expand_data
-from core.job.reader import MAX_BYTES, FieldPath, Reading, dotted, read_text
+from core.job.reader import read_text
+from core.job.reading import MAX_BYTES, FieldPath, Reading, dotted
 from core.job.spec import JobSpec
 from core.job.words import findings_of
 from data.errors import FactoryError, Finding, refuse

@@ -10,7 +10,7 @@ from typing import Any
 
 from core.job.load import check_values
 from core.job.presets import resolve
-from core.job.reader import plain_value
+from core.job.reading import plain_value
 from core.job.schema import Schema, allowed, alternatives, job_schema, names_of
 
 _HEAD = """

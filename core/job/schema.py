@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from core.job.reader import FieldPath
+from core.job.reading import FieldPath
 from core.job.spec import JobSpec
 
 Schema = Mapping[str, Any]

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from core.job.reader import FieldPath, Reading, dotted, plain_value
+from core.job.reading import FieldPath, Reading, dotted, plain_value
 from core.job.schema import Schema, all_fields, allowed, alternatives, names_of, node_at, objects, value_at
 from data.errors import Finding
 
