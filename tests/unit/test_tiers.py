@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import unlisted
+from tests.tiers import unlisted
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = """
@@ -23,8 +23,8 @@ def test_engines(): pass
 
 
 def run(tmp_path: Path, skip: str = "", *options: str) -> subprocess.CompletedProcess[str]:
-    """pytest with the project's own conftest and settings, on a folder of three tests."""
-    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    """pytest with the project's own tiers and settings, on a folder of three tests."""
+    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "tiers.py").read_text())
     (tmp_path / "test_three.py").write_text(TESTS.format(skip=skip))
     command = [
         sys.executable,
