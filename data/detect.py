@@ -35,15 +35,25 @@ SHAPE_WORDS: Mapping[str, str] = {
 }
 
 
-def detect(records: Sequence[Mapping[str, Any]], source: Source) -> Match:
-    """The format that explains the records. Raises FactoryError when none does, naming the columns seen."""
+def explain(records: Sequence[Mapping[str, Any]], source: Source) -> list[Match]:
+    """Every format that explains the records, best first. Raises FactoryError when none does, naming the columns.
+
+    A format that is clear shuts out the weaker ones for the shapes it does not give: rows with a good/bad label are
+    not quietly taken for plain answers.
+    """
     columns = Columns(records)
     _check_given(columns, source)
     modules = FORMATS if source.format is None else (_named(source.format),)
+    found: list[Match] = []
     for module in modules:
         match: Match | None = module.matches(columns, source.columns)
         if match is not None:
-            return match
+            if match.sure > GUESS or not found:
+                found.append(match)
+            if match.clear and module.NAME in FINAL:
+                break
+    if found:
+        return found
     seen = ", ".join(list(columns.all)[:20])
     if source.format is not None:
         raise refuse(
@@ -60,6 +70,26 @@ def detect(records: Sequence[Mapping[str, Any]], source: Source) -> Match:
         field="data.columns",
         value=list(columns.all)[:20],
     )
+
+
+GUESS = 0.6
+"""Matches no surer than this are guesses, taken only when nothing else fits."""
+
+FINAL = frozenset(
+    (
+        "trees",
+        "squad",
+        "compared",
+        "ranked",
+        "feedback",
+        "multiple_choice",
+        "scored",
+        "maths",
+        "turn_pairs",
+        "seed_tasks",
+    )
+)
+"""Formats after which no weaker one is looked at."""
 
 
 def _named(name: str) -> ModuleType:
@@ -97,16 +127,33 @@ def _check_given(columns: Columns, source: Source) -> None:
         )
 
 
+def gives(match: Match) -> tuple[str, ...]:
+    """The row shapes a match can give, best first."""
+    shapes: tuple[str, ...] = match.gives or format_module(match.format).GIVES
+    return shapes
+
+
 def shape_for(match: Match, needs: Sequence[str]) -> str | None:
-    """The best row shape for a stage that the format can give, or None."""
-    gives = format_module(match.format).GIVES
-    return next((shape for shape in needs if shape in gives), None)
+    """The best row shape for a stage that the match can give, or None."""
+    return next((shape for shape in needs if shape in gives(match)), None)
 
 
-def stages_for(match: Match) -> dict[str, bool | str]:
+def choose(found: Sequence[Match], needs: Sequence[str], stage: str | None = None) -> tuple[Match, str]:
+    """The match to use for a stage and the row shape it gives. Raises FactoryError naming columns, stage and the
+    stages that would fit. Without needs, the best match in its best shape."""
+    if not needs:
+        return found[0], gives(found[0])[0]
+    for match in found:
+        shape = shape_for(match, needs)
+        if shape is not None:
+            return match, shape
+    raise _does_not_fit(found, needs, stage)
+
+
+def stages_for(found: Sequence[Match]) -> dict[str, bool | str]:
     """For each stage: True when the file fits it, else why not."""
     return {
-        stage: True if shape_for(match, needs) else why_not(match, needs)
+        stage: True if any(shape_for(match, needs) for match in found) else why_not(found[0], needs)
         for stage, needs in STAGE_NEEDS.items()
     }
 
@@ -114,27 +161,26 @@ def stages_for(match: Match) -> dict[str, bool | str]:
 def why_not(match: Match, needs: Sequence[str]) -> str:
     """One clause: what the stage needs and what the file holds."""
     wanted = " or ".join(SHAPE_WORDS[shape] for shape in needs)
-    held = " or ".join(SHAPE_WORDS[shape] for shape in format_module(match.format).GIVES)
-    columns = ", ".join(dict.fromkeys(match.columns.values()))
-    return f"it needs {wanted}, and the file ({columns}) gives {held}"
+    held = " or ".join(SHAPE_WORDS[shape] for shape in gives(match))
+    return f"it needs {wanted}, and the file ({_columns(match)}) gives {held}"
 
 
-def shape_that_fits(match: Match, needs: Sequence[str], stage: str | None = None) -> str:
-    """The row shape for a stage. Raises FactoryError naming columns, stage and the stages that would fit."""
-    shape = shape_for(match, needs)
-    if shape is not None:
-        return shape
-    fitting = [name for name, fits in stages_for(match).items() if fits is True]
+def _columns(match: Match) -> str:
+    return ", ".join(dict.fromkeys(name for word, name in match.columns.items() if word != "border"))
+
+
+def _does_not_fit(found: Sequence[Match], needs: Sequence[str], stage: str | None) -> FactoryError:
+    fitting = [name for name, fits in stages_for(found).items() if fits is True]
     wanted = " or ".join(SHAPE_WORDS[shape] for shape in needs if shape in SHAPES)
-    columns = ", ".join(dict.fromkeys(match.columns.values()))
-    raise refuse(
+    match = found[0]
+    return refuse(
         "data_shape_does_not_fit",
-        f"Stage {stage or '/'.join(needs)} needs {wanted}, but column {columns} was read as format {match.format}: "
-        f"use stage {' or '.join(fitting) or 'another'}, or map the columns with data.columns.",
+        f"Stage {stage or '/'.join(needs)} needs {wanted}, but the file ({_columns(match)}) was read as format "
+        f"{match.format}: use stage {' or '.join(fitting) or 'another'}, or map the columns with data.columns.",
         field="stage",
         value=stage,
         fix={"stage.name": fitting[0]} if fitting else None,
-        columns=columns,
+        columns=_columns(match),
         format=match.format,
         stages=fitting,
     )

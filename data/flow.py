@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data.detect import detect, shape_for, shape_that_fits, stages_for
+from data.detect import choose, explain, stages_for
 from data.errors import FactoryError, refuse
 from data.formats import format_module
 from data.formats.base import Match, gathers
@@ -35,6 +35,7 @@ class FileInfo:
     detail: str
     match: Match
     shape: str
+    stages: dict[str, bool | str]
     tally: Tally = field(default_factory=Tally)
     used: int = 0
 
@@ -51,7 +52,7 @@ class FileInfo:
             "why": self.match.why,
             "asks": [ask.to_json() for ask in self.match.asks],
             "shape": self.shape,
-            "stages": stages_for(self.match),
+            "stages": self.stages,
             "tally": self.tally.to_plain(),
             "used": self.used,
         }
@@ -61,8 +62,14 @@ class Flow:
     """The canonical rows of all sources for one stage, in order; `files` says what was understood, as it goes."""
 
     def __init__(
-        self, resolved: Sequence[Resolved], needs: Sequence[str], choices: Choices, stage: str | None = None
+        self,
+        resolved: Sequence[Resolved],
+        needs: Sequence[str],
+        choices: Choices,
+        stage: str | None = None,
+        model: str | None = None,
     ) -> None:
+        self._model = model
         self._resolved, self._needs, self._choices, self._stage = resolved, tuple(needs), choices, stage
         self.files: list[FileInfo] = []
         self.ignored: dict[str, str] = {}
@@ -76,8 +83,7 @@ class Flow:
 
     def _source(self, resolved: Resolved) -> Iterator[tuple[int, int, Row]]:
         source, taken, seen = resolved.source, 0, 0
-        for opened, items, match, shape in self._opened(resolved):
-            info = FileInfo(str(opened.path), opened.kind, opened.encoding, opened.detail, match, shape)
+        for opened, items, info in self._opened(resolved):
             number = len(self.files)
             self.files.append(info)
             for line, row in self._rows(opened, items, info):
@@ -102,7 +108,7 @@ class Flow:
         if prompt and prompt not in self.prompts:
             self.prompts.append(prompt)
 
-    def _opened(self, resolved: Resolved) -> Iterator[tuple[FileRows, Iterator[Item], Match, str]]:
+    def _opened(self, resolved: Resolved) -> Iterator[tuple[FileRows, Iterator[Item], FileInfo]]:
         """The files worth reading, each with its format. A lone file that does not fit is refused; in a folder the
         files of the most common kind are taken and the others are listed as ignored."""
         if len(resolved.files) == 1:
@@ -120,12 +126,12 @@ class Flow:
         last: FactoryError | None = None
         for file in resolved.files:
             try:
-                _, _, match, _ = self._look(file, resolved)
+                opened, _, info = self._look(file, resolved)
             except FactoryError as error:
                 last = error
                 self.ignored[file] = error.findings[0].message
             else:
-                by_format.setdefault(match.format, []).append(file)
+                by_format.setdefault(info.match.format, []).append(file)
         if not by_format:
             return [], last
         chosen = max(by_format, key=lambda name: sum(Path(file).stat().st_size for file in by_format[name]))
@@ -134,15 +140,19 @@ class Flow:
                 self.ignored.update({file: f"format {name}, while most files are {chosen}" for file in files})
         return by_format[chosen], last
 
-    def _look(self, file: str, resolved: Resolved) -> tuple[FileRows, Iterator[Item], Match, str]:
+    def _look(self, file: str, resolved: Resolved) -> tuple[FileRows, Iterator[Item], FileInfo]:
         opened = read_file(Path(file), resolved.source, self._choices.documents)
         sample = list(itertools.islice(opened.items, SAMPLE))
         records = [record for _, record in sample if not isinstance(record, Unusable)]
         if not records:
             raise _nothing(opened, sample)
-        match = detect(records, resolved.source)
-        shape = shape_that_fits(match, self._needs, self._stage) if self._needs else _first_shape(match)
-        return opened, itertools.chain(sample, opened.items), match, shape
+        found = explain(records, resolved.source)
+        match, shape = choose(found, self._needs, self._stage)
+        refuse_pictures(records, match, self._model)
+        info = FileInfo(
+            str(opened.path), opened.kind, opened.encoding, opened.detail, match, shape, stages_for(found)
+        )
+        return opened, itertools.chain(sample, opened.items), info
 
     def _rows(self, opened: FileRows, items: Iterator[Item], info: FileInfo) -> Iterator[tuple[int, Row]]:
         module = format_module(info.match.format)
@@ -163,6 +173,8 @@ class Flow:
                 if isinstance(row, Unusable):
                     tally.drop(row, line, file)
                     continue
+                if choices.keep and shape == "prompt":
+                    row["extra"] = {**row.get("extra", {}), **{key: record.get(key) for key in choices.keep}}
                 try:
                     tidy(row, choices, tally, line)
                     check_row(row)
@@ -186,10 +198,35 @@ def question_of(row: Row) -> str:
     return next((str(turn["content"]).strip() for turn in turns if turn["role"] == "user"), "")
 
 
-def _first_shape(match: Match) -> str:
-    shape = shape_for(match, format_module(match.format).GIVES)
-    assert shape is not None
-    return shape
+def refuse_pictures(records: Sequence[Mapping[str, Any]], match: Match, model: str | None) -> None:
+    """Raise FactoryError for rows with pictures, naming the column: all models here read text only."""
+    column = match.columns.get("images")
+    if column is None or not any(record.get(column) for record in records):
+        column = next((c for c in match.columns.values() if any(_pictures(r.get(c)) for r in records)), None)
+    if column is None:
+        return
+    raise refuse(
+        "data_needs_vision",
+        f"Column {column} holds pictures, which need a vision model, and {model or 'the model'} is text only: "
+        "take the pictures out or choose rows without them.",
+        field="data.path",
+        value=column,
+        column=column,
+        model=model,
+    )
+
+
+def _pictures(value: Any) -> bool:
+    """True for turns with a picture among their parts."""
+    if not isinstance(value, list):
+        return False
+    parts = [
+        part
+        for turn in value
+        if isinstance(turn, dict) and isinstance(turn.get("content"), list)
+        for part in turn["content"]
+    ]
+    return any(isinstance(part, dict) and part.get("type") not in (None, "text") for part in parts)
 
 
 def _nothing(opened: FileRows, sample: Sequence[Item]) -> FactoryError:

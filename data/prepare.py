@@ -196,9 +196,9 @@ def _build(
             Spool(making, how, wish.too_long) as spool,
             Spool(making, how, wish.too_long, "held-out") as other,
         ):
-            for frame in _ask(resolved, wish, needs, voice, how):
+            for frame in _ask(resolved, wish, needs, voice, how, tokenizer.name_or_path):
                 spool.add(frame, encoder)
-            for frame in _ask(held_out, wish, needs, voice, how) if held_out else ():
+            for frame in _ask(held_out, wish, needs, voice, how, tokenizer.name_or_path) if held_out else ():
                 other.add(frame, encoder)
             report = spool.finish(other if held_out else None)
         report["way"] = encoder.way
@@ -225,7 +225,12 @@ def _build(
 
 
 def _ask(
-    resolved: Sequence[Resolved], wish: DataSettings, needs: Sequence[str], voice: Voice, how: PrepareSettings
+    resolved: Sequence[Resolved],
+    wish: DataSettings,
+    needs: Sequence[str],
+    voice: Voice,
+    how: PrepareSettings,
+    model: str,
 ) -> Any:
     request = {
         "do": "pieces",
@@ -233,6 +238,7 @@ def _ask(
         "needs": list(needs),
         "choices": asdict(wish.choices),
         "stage": how.stage,
+        "model": model,
         "voice": voice.to_plain(),
         "train_on": how.train_on,
         "seed": how.seed,

@@ -78,6 +78,8 @@ REASONS: Mapping[str, str] = {
     "no_pair": "no second answer to the same prompt to compare with",
     "label_unclear": "the label is neither of the two values",
     "score_unclear": "a score is not a number",
+    "below_threshold": "the score is below data.threshold",
+    "no_shared_prompt": "both answers begin differently and there is no prompt",
     "unanswerable": "the question has no answer in the file",
     "no_final_answer": "no final answer after ####",
     "turns_not_alternating": "two turns in a row have the same role",

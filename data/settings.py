@@ -35,6 +35,8 @@ class Choices:
     threshold: float | None = None
     score: str | None = None
     separator: str = "\n"
+    instruction: str | None = None
+    keep: tuple[str, ...] = ()
     context: str = "first"
     documents: str = "file"
     turns: str = "merge"

@@ -25,6 +25,7 @@ def answer(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         request["needs"],
         Choices(**request["choices"]),
         request.get("stage"),
+        request.get("model"),
     )
     if request["do"] == "rows":
         yield from _rows(flow, request.get("limit"))

@@ -57,6 +57,10 @@ class DataSpec(SourceSpec):
     """Score column that decides, where there are several."""
     threshold: float | None = None
     """Scores from here on count as good (labels); answers below are left out (fine-tuning)."""
+    instruction: Annotated[str, Field(max_length=4096)] | None = None
+    """A line before each text of a plain pair (Translate into English:)."""
+    keep: list[str] = Field([], max_length=64)
+    """Columns handed to the reward functions beside prompt and answer."""
     separator: Annotated[str, Field(max_length=32)] = "\n"
     """Text between an instruction and its input."""
     context: Literal["first", "last"] = "first"

@@ -2,9 +2,51 @@
 
 from types import ModuleType
 
-from data.formats import alpaca, messages, plain_text, prompt_completion
+from data.formats import (
+    alpaca,
+    compared,
+    dolly,
+    feedback,
+    marked_text,
+    maths,
+    messages,
+    multiple_choice,
+    plain_text,
+    preference,
+    prompt_completion,
+    prompts,
+    question_answer,
+    ranked,
+    scored,
+    seed_tasks,
+    squad,
+    trees,
+    turn_pairs,
+    turn_texts,
+)
 
-FORMATS: tuple[ModuleType, ...] = (prompt_completion, messages, alpaca, plain_text)
+FORMATS: tuple[ModuleType, ...] = (
+    trees,
+    squad,
+    compared,
+    preference,
+    ranked,
+    feedback,
+    multiple_choice,
+    scored,
+    maths,
+    messages,
+    turn_pairs,
+    seed_tasks,
+    dolly,
+    alpaca,
+    prompt_completion,
+    prompts,
+    question_answer,
+    marked_text,
+    turn_texts,
+    plain_text,
+)
 
 
 def format_module(name: str) -> ModuleType:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from data.errors import Finding
-from data.formats.base import Columns, Given, Match, Record, mapping, needed, text_cell
+from data.formats.base import Columns, Given, Match, Record, mapping, text_cell
 from data.rows import Row, Turn, Unusable
 from data.settings import Choices
 
 NAME = "alpaca"
 ABOUT = "instruction, input and output columns (Alpaca), with system and history where present"
-GIVES = ("messages", "prompt")
+GIVES = ("messages",)
 
 
 def matches(columns: Columns, given: Given) -> Match | None:
@@ -55,8 +55,6 @@ def to_rows(record: Record, shape: str, match: Match, choices: Choices) -> list[
     if history:
         turns += _earlier(history)
     turns.append({"role": "user", "content": user})
-    if shape == "prompt":
-        return [{"prompt": turns, "answer": needed(record, columns["output"])}]
     turns.append({"role": "assistant", "content": text_cell(record, columns["output"])})
     return [{"messages": turns}]
 

@@ -105,6 +105,10 @@ class Match:
     columns: Mapping[str, str]
     why: str
     asks: tuple[Finding, ...] = ()
+    gives: tuple[str, ...] = ()
+    """Row shapes these columns can give, where they are other ones than the format's GIVES."""
+    clear: bool = True
+    """False when a question must be answered before the rows can be used; weaker formats are then looked at too."""
 
 
 class Format(Protocol):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from data.formats.base import Columns, Given, Match, Record, mapping
-from data.formats.turns import looks_like_turns, read_tools, read_turns
-from data.rows import Row, Unusable
+from data.formats.turns import ROLE_KEYS, looks_like_turns, read_tools, read_turns
+from data.rows import ROLE_WORDS, Row, Unusable
 from data.settings import Choices
 
 NAME = "messages"
 ABOUT = "conversations as a list of turns (OpenAI messages, ShareGPT and their dialects)"
-GIVES = ("messages", "prompt")
+GIVES = ("messages",)
 COLUMNS = ("messages", "conversations", "conversation", "items", "dialog", "dialogue", "chat", "turns")
 IMAGES = ("images", "image", "videos", "audios")
 
@@ -29,6 +29,7 @@ def matches(columns: Columns, given: Given) -> Match | None:
             found = found if len(found) == 1 else []
     if not found:
         return None
+    answered = [_answered(value) for column in found for value in column.values]
     names = " / ".join(dict.fromkeys(column.name for column in found))
     tools = columns.find("tools", ("tools", "functions"), given)
     system = columns.text("system", ("system", "system_prompt"), given)
@@ -37,7 +38,8 @@ def matches(columns: Columns, given: Given) -> Match | None:
     )
     return Match(
         NAME,
-        0.98 if fold_known(names) else 0.85,
+        # Turns that mostly end with a question are prompts; only where nothing else fits they are conversations.
+        0.5 if 2 * sum(answered) <= len(answered) else 0.98 if fold_known(names) else 0.85,
         {"messages": names, **mapping(tools=tools, system=system, images=images)},
         f"column {names} holds lists of turns with a role and a text",
     )
@@ -49,7 +51,7 @@ def fold_known(names: str) -> bool:
 
 
 def to_rows(record: Record, shape: str, match: Match, choices: Choices) -> list[Row]:
-    """One messages row; for prompts, the turns before the last answer."""
+    """One messages row."""
     refuse_images(record, match)
     turns = read_turns(_turns_of(record, match.columns["messages"]))
     system = record.get(match.columns["system"]) if "system" in match.columns else None
@@ -60,8 +62,6 @@ def to_rows(record: Record, shape: str, match: Match, choices: Choices) -> list[
         tools = read_tools(record.get(match.columns["tools"]))
         if tools:
             row["tools"] = tools
-    if shape == "prompt":
-        return [_as_prompt(row)]
     return [row]
 
 
@@ -80,13 +80,17 @@ def _turns_of(record: Record, names: str) -> Any:
     raise Unusable("missing_column", names)
 
 
-def _as_prompt(row: Row) -> Row:
-    turns = list(row["messages"])
-    while turns and turns[-1]["role"] == "assistant":
-        turns.pop()
-    if not turns:
-        raise Unusable("empty_prompt")
-    prompt: Row = {"prompt": turns}
-    if "tools" in row:
-        prompt["tools"] = row["tools"]
-    return prompt
+def _answered(value: Any) -> bool:
+    """True for turns that do not end with the user's."""
+    if isinstance(value, dict):
+        value = next((cells for key, cells in value.items() if key in ROLE_KEYS), [])
+        words = [str(word) for word in value]
+    elif isinstance(value, list):
+        words = [
+            str(next((turn[key] for key in ROLE_KEYS if key in turn), ""))
+            for turn in value[-1:]
+            if isinstance(turn, dict)
+        ]
+    else:
+        return False
+    return bool(words) and ROLE_WORDS.get(words[-1].strip().lower()) != "user"

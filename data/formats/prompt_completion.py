@@ -9,7 +9,7 @@ from data.settings import Choices
 
 NAME = "prompt_completion"
 ABOUT = "prompt and completion columns, texts or lists of turns; only the completion is learnt"
-GIVES = ("completion", "prompt")
+GIVES = ("completion",)
 
 
 def matches(columns: Columns, given: Given) -> Match | None:
@@ -43,9 +43,6 @@ def to_rows(record: Record, shape: str, match: Match, choices: Choices) -> list[
             "prompt": text_cell(record, match.columns["prompt"]),
             "completion": text_cell(record, match.columns["completion"]),
         }
-    if shape == "prompt":
-        completion = row.pop("completion")
-        row["answer"] = completion if isinstance(completion, str) else completion[-1]["content"]
     return [row]
 
 

@@ -117,6 +117,8 @@ def read_excel(
                 if len(names) > 1:
                     notes.setdefault(f"sheet:{name}", []).append(1)
                 yield from _sheet_rows(rows, start)
+                for number in range(len(rows) + 1, _last_row(stream, name) + 1):
+                    yield number, Unusable("empty_row")
                 return
     except (python_calamine.CalamineError, OSError, ValueError) as error:
         raise _damaged(path, error) from None
@@ -139,14 +141,51 @@ def _header_row(rows: list[list[Any]]) -> int | None:
 
 def _sheet_rows(rows: list[list[Any]], start: int) -> Iterator[Item]:
     header = [str(cell).strip() for cell in rows[start]]
-    last = max((i for i, row in enumerate(rows) if any(_cell(cell).strip() for cell in row)), default=start)
-    declared = min(len(rows) - 1, last + 1)
-    for index in range(start + 1, declared + 1):
+    for index in range(start + 1, len(rows)):
         cells = [_cell(cell) for cell in rows[index]]
         if not any(cell.strip() for cell in cells):
             yield index + 1, Unusable("empty_row")
             continue
         yield index + 1, {name: cell for name, cell in zip(header, cells, strict=False) if name}
+
+
+def _last_row(stream: IO[bytes], sheet: str) -> int:
+    """The number of the last row the sheet declares; calamine leaves out empty rows at the end, and they are counted."""
+    import re
+    import zipfile
+    from html import unescape
+
+    with zipfile.ZipFile(stream) as book:
+        if not {"xl/workbook.xml", "xl/_rels/workbook.xml.rels"} <= set(book.namelist()):
+            return 0
+        workbook, links = (
+            book.read(f"xl/{name}").decode("utf-8", "replace")
+            for name in ("workbook.xml", "_rels/workbook.xml.rels")
+        )
+        wanted = [
+            tag
+            for tag in re.findall(r"<sheet [^>]*>", workbook)
+            if unescape(_attribute(tag, "name")) == sheet
+        ]
+        link = _attribute(wanted[0], "r:id") if wanted else ""
+        targets = [tag for tag in re.findall(r"<Relationship [^>]*>", links) if _attribute(tag, "Id") == link]
+        target = "xl/" + _attribute(targets[0], "Target").removeprefix("/xl/") if targets else ""
+        if target not in book.namelist():
+            return 0
+        last, tail = 0, b""
+        with book.open(target) as sheet_xml:
+            while piece := sheet_xml.read(2**20):
+                for number in re.findall(rb'<row[^>]* r="(\d{1,7})"', tail + piece):
+                    last = max(last, int(number))
+                tail = piece[-256:]
+    return last
+
+
+def _attribute(tag: str, name: str) -> str:
+    import re
+
+    found = re.search(rf'\s{name}="([^"]*)"', tag)
+    return found.group(1) if found else ""
 
 
 def _cell(value: Any) -> str:
