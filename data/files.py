@@ -89,7 +89,7 @@ def _some(found: Found, where: Path) -> Found:
 
 
 def _near(path: Path) -> str:
-    """': did you mean ...?' for a name close to one that exists, else ': check the path'."""
+    """': did you mean ...' for a name close to one that exists, else ': check the path'."""
     import difflib
 
     try:
@@ -97,4 +97,4 @@ def _near(path: Path) -> str:
     except OSError:
         return ": check the path"
     close = difflib.get_close_matches(path.name, names, 1, 0.6)
-    return f": did you mean {path.parent / close[0]}?" if close else ": check the path"
+    return f": did you mean {path.parent / close[0]}" if close else ": check the path"

@@ -15,7 +15,7 @@ from data.formats.base import Match, gathers
 from data.read import FileRows, read_file
 from data.readers.json_rows import Item
 from data.report import Tally
-from data.rows import Row, Turn, Unusable, check_row
+from data.rows import Row, Turn, Unusable, check_row, says_something
 from data.settings import Choices
 from data.sources import Resolved
 
@@ -270,6 +270,8 @@ def _in_order(turns: list[Turn], choices: Choices, tally: Tally, line: int, answ
         tally.note("ends_with_question", line)
     if "system" in roles[1:]:
         tally.note("system_not_first", line)
+    if not all(map(says_something, turns)):
+        tally.note("empty_turns", line)
     return turns
 
 

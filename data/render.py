@@ -155,9 +155,8 @@ class Renderer:
             turn["role"] == "assistant" and (len(turn) == 2 or turn.get("weight") != 0) for turn in turns
         ]
         for at, turn in enumerate(turns):
-            if learnt[at] and not turn["content"] and not says_something(turn):
+            if learnt[at] and not says_something(turn):
                 learnt[at] = False
-                self.notes["empty_turns"] += 1
         if answer_from is not None:
             learnt = [here and at >= answer_from for at, here in enumerate(learnt)]
         if self._train_on == "last_assistant" and any(learnt):
@@ -242,10 +241,10 @@ def _thought(turn: Turn) -> str:
     return before.replace("<think>", "").strip() if closed else ""
 
 
-def _by_marks(marked: Pieces, turns: Sequence[Turn], learnt: list[bool]) -> Pieces | None:
+def _by_marks(marked: Pieces | None, turns: Sequence[Turn], learnt: list[bool]) -> Pieces | None:
     """Pieces from the template's own generation marks; None when they do not come one per assistant turn."""
     wanted = [here for turn, here in zip(turns, learnt, strict=True) if turn["role"] == "assistant"]
-    if sum(said for _, said in marked) != len(wanted):
+    if marked is None or sum(said for _, said in marked) != len(wanted):
         return None
     taken = iter(wanted)
     return [(text, said and next(taken)) for text, said in marked]

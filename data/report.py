@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,7 +90,7 @@ _NOTES: Mapping[str, tuple[str, str]] = {
         "{n} end with a user turn, which nothing answers: it is read but not learnt.",
     ),
     "system_not_first": ("note", "{n} have a system turn that is not the first."),
-    "empty_turns": ("warning", "{n} have an empty assistant turn, which is not learnt."),
+    "empty_turns": ("warning", "{n} have an empty turn; where it is the assistant's, it is not learnt."),
     "nul": ("warning", "{n} contain NUL characters, which were taken out."),
     "bom": ("note", "{n} contain byte order marks inside the text."),
     "replacement": (
@@ -220,6 +220,22 @@ def file_findings(end: Mapping[str, Any]) -> list[Finding]:
             )
         )
     return found
+
+
+def quick_findings(
+    data: Mapping[str, Any],
+    needs: Sequence[str],
+    stage: str | None = None,
+    rows: int = 200,
+    seconds: float = 10.0,
+) -> list[Finding]:
+    """What a look at the first `rows` rows of the data tells, read in the limited child within `seconds`.
+
+    `data` is a DataSpec's plain JSON. An empty list means that all is well; nothing is raised for bad data.
+    """
+    from data.inspect import quick
+
+    return quick(data, needs, stage, rows, seconds)
 
 
 def _rows(count: int) -> str:

@@ -76,6 +76,8 @@ class Spool:
         long = lengths > room if not self._how.split_long else np.zeros(len(lengths), bool)
         self._full.append(lengths.reshape(-1, self._per_row).max(axis=1))
         good = self._judge(long, taught, frame)
+        if self._kind == "pair" and long.any():
+            self._drop_same_after_cut(ids, starts, kept_length, good, frame)
         inside &= np.repeat(np.repeat(good, self._per_row), lengths)
         ids[inside].tofile(self._streams[0])
         learnt[inside].astype(np.uint8).tofile(self._streams[1])
@@ -102,6 +104,17 @@ class Spool:
         for row in np.flatnonzero(long & ~bad).tolist():
             self._cut_lines.append((frame["files"][row], frame["lines"][row]))
         return ~bad
+
+    def _drop_same_after_cut(
+        self, ids: Array, starts: Array, kept: Array, good: Array, frame: dict[str, Any]
+    ) -> None:
+        """Pairs whose answers differ only behind max_length teach nothing: out with them, counted."""
+        for row in np.flatnonzero(good).tolist():
+            one, other = 2 * row, 2 * row + 1
+            sides = [ids[starts[at] : starts[at] + kept[at]] for at in (one, other)]
+            if np.array_equal(sides[0], sides[1]):
+                good[row] = False
+                self._undone.append((frame["files"][row], frame["lines"][row], "same_after_cut"))
 
     def _tallies(self) -> list[Tally]:
         tallies = [Tally.from_plain(one["tally"]) for one in self.end["files"]]
@@ -134,6 +147,14 @@ class Spool:
         for path in self._folder.iterdir():
             if path.suffix in (".ids", ".learnt"):
                 path.unlink()
+        return report
+
+    def summary(self) -> dict[str, Any]:
+        """The report without writing anything, also when no row is left."""
+        self._close()
+        tallies = self._tallies()
+        report = self._report(tallies, {}, _stacked(self._lengths, self._per_row))
+        report["findings"] = [finding.to_json() for finding in _findings(tallies, self.end)]
         return report
 
     def _close(self) -> None:
@@ -193,7 +214,7 @@ class Spool:
 
     def _report(self, tallies: Sequence[Tally], counts: dict[str, Any], lengths: Array) -> dict[str, Any]:
         files = []
-        of_file = np.concatenate(self._files)
+        of_file = np.concatenate(self._files) if self._files else np.empty(0, np.int32)
         for number, info in enumerate(self.end["files"]):
             here = of_file == number
             files.append(
@@ -211,8 +232,11 @@ class Spool:
             "reasons": dict(total.reasons),
             "examples": total.examples,
             "notes": dict(total.notes),
+            "note_lines": total.note_lines,
             "labels": dict(total.labels),
-            "lengths": length_report(np.concatenate(self._full), self._how.max_length),
+            "lengths": length_report(
+                np.concatenate(self._full) if self._full else np.empty(0, np.int64), self._how.max_length
+            ),
             "counts": counts,
             "files": files,
             "ignored": self.end["ignored"],

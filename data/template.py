@@ -121,8 +121,9 @@ class Template:
 
     def render_marked(
         self, turns: Sequence[Turn], tools: list[dict[str, Any]] | None = None
-    ) -> list[tuple[str, bool]]:
-        """The same text in pieces: (text, inside a `{% generation %}` block)."""
+    ) -> list[tuple[str, bool]] | None:
+        """The same text in pieces: (text, inside a `{% generation %}` block); None when the row's own text holds the
+        private characters that mark the blocks."""
         self._environment.globals["marking"] = True
         try:
             text = self.render(turns, tools)
@@ -130,6 +131,8 @@ class Template:
             self._environment.globals["marking"] = False
         pieces: list[tuple[str, bool]] = []
         rest = text
+        if text.count(_OPEN) != text.count(_CLOSE):
+            return None
         while rest:
             before, _, rest = rest.partition(_OPEN)
             said, _, rest = rest.partition(_CLOSE)

@@ -27,31 +27,44 @@ def answer(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         request.get("stage"),
         request.get("model"),
     )
+    lengths: list[int] = []
     if request["do"] == "rows":
-        yield from _rows(flow, request.get("limit"))
+        yield from _rows(flow, request.get("limit"), bool(request.get("count_only")), lengths)
     else:
         yield from _pieces(flow, request)
     yield {
         "end": {
             "prompts": flow.prompts,
+            "characters": lengths,
             "files": [info.to_plain() for info in flow.files],
             "ignored": flow.ignored,
         }
     }
 
 
-def _rows(flow: Flow, limit: int | None) -> Iterator[dict[str, Any]]:
-    """Canonical rows as they are, at most `limit`."""
+def _rows(flow: Flow, limit: int | None, count_only: bool, lengths: list[int]) -> Iterator[dict[str, Any]]:
+    """Canonical rows as they are, at most `limit`; or only looked at, their lengths in characters counted."""
     batch: list[Row] = []
     lines: list[int] = []
     seen: set[int] = set()
+    last = (-1, -1, -1)
     for count, (number, line, row) in enumerate(flow, 1):
-        batch.append(_clean(row, flow.files[number], line))
-        lines.append(line)
-        digest = _digest(repr(row), 0)
-        if digest in seen:
+        texts: list[str] = []
+        _texts_of(row, texts)
+        whole = "\x1f".join(texts)
+        here = (number, line, _digest(whole, 0))
+        if here[2] in seen and here != last:
             flow.files[number].tally.note("duplicates", line)
-        seen.add(digest)
+        seen.add(here[2])
+        last = here
+        clean = row
+        if (not whole.isascii() or "\x00" in whole) and _marks_in(whole, flow.files[number], line):
+            clean = _mended(row)
+        if count_only:
+            lengths.append(len(whole))
+            continue
+        batch.append(clean)
+        lines.append(line)
         if len(batch) >= BATCH or count == limit:
             yield {"rows": batch, "lines": lines}
             batch, lines = [], []
@@ -201,16 +214,6 @@ def _marks_in(text: str, info: FileInfo, line: int) -> bool:
 
 def _mend(text: str) -> str:
     return text.replace("\x00", "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _clean(value: Any, info: FileInfo, line: int) -> Any:
-    """A row whose texts can be written as UTF-8, with damage noted."""
-    texts: list[str] = []
-    _texts_of(value, texts)
-    whole = "\x1f".join(texts)
-    if whole.isascii() and "\x00" not in whole:
-        return value
-    return _mended(value) if _marks_in(whole, info, line) else value
 
 
 def _texts_of(value: Any, into: list[str]) -> None:

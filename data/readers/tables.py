@@ -150,7 +150,7 @@ def _sheet_rows(rows: list[list[Any]], start: int) -> Iterator[Item]:
 
 
 def _last_row(stream: IO[bytes], sheet: str) -> int:
-    """The number of the last row the sheet declares; calamine leaves out empty rows at the end, and they are counted."""
+    """The last row the sheet declares: calamine leaves out empty rows at the end, and they are to be counted."""
     import re
     import zipfile
     from html import unescape

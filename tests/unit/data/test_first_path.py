@@ -98,7 +98,8 @@ def test_a_second_preparation_is_read_from_the_cache(tmp_path):
         (None, "data_not_found"),
         (b"", "data_empty"),
         (b"{broken\n{also broken\n", "data_only_broken_rows"),
-        (b'{"prompt": "a", "chosen": "b", "rejected": "c"}\n', "data_not_recognised"),
+        (b'{"step": 1, "loss": 2.5}\n', "data_not_recognised"),
+        (b'{"prompt": "a", "chosen": "b", "rejected": "c"}\n', "data_shape_does_not_fit"),
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(tmp_path, content, code):
@@ -110,8 +111,9 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path, content, code):
     assert [finding.code for finding in refused.value.findings] == [code]
 
 
-def test_rows_without_an_answer_are_refused(tmp_path):
-    chats = [{"messages": [{"role": "user", "content": "Hello?"}]}] * 3
+def test_rows_whose_every_answer_weighs_nothing_are_refused(tmp_path):
+    silent = {"role": "assistant", "content": "Hm.", "weight": 0}
+    chats = [{"messages": [{"role": "user", "content": "Hello?"}, silent]}] * 3
     with pytest.raises(FactoryError) as refused:
         prepared(jsonl(tmp_path / "q.jsonl", chats), tiny_tokenizer(), tmp_path / "cache")
     assert refused.value.findings[0].code == "data_nothing_to_learn"
