@@ -1,4 +1,4 @@
-"""Sources to files: folders and globs expanded, registries read, hub data sets fetched."""
+"""Sources to files: folders and globs expanded, registries read, hub data sets fetched, gym tasks made."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from data import gym
 from data.errors import FactoryError, Finding, refuse
 from data.files import find_files
 from data.settings import DataSettings, Source
@@ -54,11 +55,15 @@ def resolve_one(source: Source) -> Resolved:
         raise refuse(
             "data_no_path", "The data has no path: name a file, a folder or hub:org/name.", field="data.path"
         )
-    if source.path.startswith("hub:"):
+    path = source.path
+    if path.startswith(gym.PREFIX):
+        path = str(gym.fetch(path))
+    elif path.startswith("hub:"):
         from data.hub import fetch
 
-        source = replace(source, path=fetch(source))
-    found = find_files(source.path or "")
+        path = fetch(source)
+    source = replace(source, path=path)
+    found = find_files(path)
     return Resolved(source, tuple(str(path.absolute()) for path in found.files), found.ignored)
 
 

@@ -23,6 +23,8 @@ SPECS = {"core.job", "core.stages", "core.methods", "core.engines", "core.reward
 MAY_IMPORT: dict[str, set[str]] = {
     "data": set(),
     **{room: {"data", *SPECS} for room in SPECS},
+    "core.rewards": {"data", *SPECS, "core.sandbox"},
+    "core.sandbox": {"data"},
     "core.launchers": {"data", *SPECS, "core.runs"},
     "core.runs": {"data", *SPECS},
     "core.training": {"data", *SPECS, "core.runs"},

@@ -15,7 +15,8 @@ class SourceSpec(Spec):
     """One place rows come from. A bare path is short for {path: ...}."""
 
     path: Text | None = None
-    """A file, a folder, a glob, or hub:org/name. The format is found from the content."""
+    """A file, a folder, a glob, hub:org/name, or gym:task?size=500 for made-up tasks. The format is found from the
+    content."""
     registry: Text | None = None
     """A dataset_info.json of LLaMA-Factory instead of a path; `name` picks its entry."""
     name: Text | None = None

@@ -12,6 +12,8 @@ from core.job.base import Spec, one_of, unit
 from core.job.data import DataSpec, expand_data
 from core.methods import METHODS
 from core.methods.base import MethodSpec
+from core.rewards import REWARDS
+from core.rewards.base import RewardSpec
 from core.stages import STAGES
 from core.stages.base import StageSpec
 
@@ -28,10 +30,12 @@ if TYPE_CHECKING:
     AnyStage = StageSpec
     AnyMethod = MethodSpec
     AnyEngine = EngineSpec
+    AnyReward = RewardSpec
 else:
     AnyStage = one_of([module.Spec for module in STAGES])
     AnyMethod = one_of([module.Spec for module in METHODS])
     AnyEngine = one_of([module.Spec for module in ENGINES])
+    AnyReward = one_of([module.Spec for module in REWARDS])
 
 
 class ModelSpec(Spec):
@@ -136,6 +140,8 @@ class JobSpec(Spec):
     """Which weights move."""
     train: TrainSpec = TrainSpec()
     """Schedule, batch, optimizer."""
+    rewards: list[AnyReward] = Field([], max_length=20)
+    """What a good answer is, for stages that learn from rewards; their scores are weighted and added up."""
     hardware: HardwareSpec = HardwareSpec()
     """Devices and precision."""
     engine: AnyEngine = Field(default_factory=lambda: ENGINES[0].Spec())

@@ -123,7 +123,11 @@ class _Judged:
             return None
         part = answers.final_answer(completion, self._spec.look_in)
         # A final answer that is not marked as mathematics is: `\boxed{}` and tags were just taken off.
-        return 0.0 if part is None else [part if "$" in part else _as_math(part, completion), [*map(str, wanted)]]
+        return (
+            0.0
+            if part is None
+            else [part if "$" in part else _as_math(part, completion), [*map(str, wanted)]]
+        )
 
     def _gym_item(self, index: int, completion: str, columns: Columns) -> list[Any] | None:
         count = index + 1
@@ -144,7 +148,9 @@ class _Judged:
         row = short(values(columns, "prompt", index + 1)[index])
         if verdict == "no_gold":
             answer = values(columns, self._spec.column, index + 1)[index]
-            problem = f"the row's {self._spec.column} {short(answer)} is not mathematics; use mode: exact for texts"
+            problem = (
+                f"the row's {self._spec.column} {short(answer)} is not mathematics; use mode: exact for texts"
+            )
         else:
             problem = why or str(verdict)
         self._emit(

@@ -13,7 +13,9 @@ LookIn = Literal["auto", "text", "answer_tag", "boxed", "last_line"]
 
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d{1,4})?|-?\.\d+")
 _FRACTION = re.compile(r"(-?\d{1,15})\s{0,3}/\s{0,3}(\d{1,15})")
-_NAMED_CHOICE = re.compile(r"(?:answer|option|choice)\s{0,3}(?:is|:|=)?\s{0,3}[*_(\[]{0,4}([A-J])(?![A-Za-z])", re.I)
+_NAMED_CHOICE = re.compile(
+    r"(?:answer|option|choice)\s{0,3}(?:is|:|=)?\s{0,3}[*_(\[]{0,4}([A-J])(?![A-Za-z])", re.I
+)
 _LEADING_CHOICE = re.compile(r"[*_(\[]{0,4}([A-J])(?:[)\].:*_]|\s*$)")
 _BRACKETED_CHOICE = re.compile(r"\(([A-J])\)")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from core.job.base import Named
 from data.errors import Finding
@@ -20,6 +20,9 @@ Columns = Mapping[str, Sequence[Any]]
 class RewardSpec(Named):
     """A reward and the settings that only it has."""
 
+    # Built once, inside the job, instead of once more at import: a quarter of the time that importing a job takes.
+    model_config = ConfigDict(defer_build=True)
+
     weight: float = Field(1.0, ge=-1000, le=1000)
     """The score is multiplied by this before the rewards of an answer are added; negative turns it into a penalty."""
     tasks: list[str] | None = Field(None, min_length=1, max_length=1000)
@@ -27,6 +30,8 @@ class RewardSpec(Named):
 
     trial_rows: ClassVar[int] = 4
     """How many rows it is tried on before a run starts."""
+    cheap: ClassVar[bool] = True
+    """Whether it may be asked again, row by row, to find the row on which it raises."""
 
     @property
     def title(self) -> str:

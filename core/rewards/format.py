@@ -40,7 +40,9 @@ def scorer(spec: Spec, setting: Setting) -> Scorer:
     """
     from core.sandbox.child import Child, ChildRaised, ChildTimeout, answer_each
 
-    flags = [name for name, on in (("DOTALL", spec.dot_matches_newline), ("IGNORECASE", spec.ignore_case)) if on]
+    flags = [
+        name for name, on in (("DOTALL", spec.dot_matches_newline), ("IGNORECASE", spec.ignore_case)) if on
+    ]
     settings = {"pattern": spec.pattern, "whole": spec.match == "whole", "flags": flags}
     child = Child("regex", settings, ready_seconds=5.0)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ class NamedScorer:
     scorer: Scorer
     setting: Setting
     place: str = "rewards"
-    """Where the reward stands in the job, for findings: rewards.0."""
+    """Where the reward stands in the job, for findings: rewards[0]."""
 
     @property
     def weight(self) -> float:
@@ -41,7 +42,7 @@ class NamedScorer:
         picked = {name: [column[row] for row in rows] for name, column in columns.items()}
         given = self._asked([completions[row] for row in rows], picked)
         scores: Scores = [None] * len(completions)
-        for row, value in zip(rows, self._checked(given, picked), strict=True):
+        for row, value in zip(rows, self._checked(given, len(rows), picked), strict=True):
             scores[row] = value
         return scores
 
@@ -61,13 +62,22 @@ class NamedScorer:
         except Exception as problem:
             first = (str(problem).strip().splitlines() or [""])[0][:300]
             told = f"{type(problem).__name__}: {first}" if first else type(problem).__name__
-            raise self._refusal("reward_failed", f"raised {told}", None, columns) from problem
+            row = self._first_bad(completions, columns) if self.spec.cheap else None
+            raise self._refusal("reward_failed", f"raised {told}", row, columns) from problem
 
-    def _checked(self, given: Any, columns: Columns) -> Scores:
-        count = len(next(iter(columns.values()), ())) if columns else None
+    def _first_bad(self, completions: Sequence[str], columns: Columns) -> int | None:
+        """The first row on which the scorer raises when it gets that row alone."""
+        for row, completion in enumerate(completions):
+            try:
+                self.scorer([completion], {name: [column[row]] for name, column in columns.items()})
+            except Exception:
+                return row
+        return None
+
+    def _checked(self, given: Any, count: int, columns: Columns) -> Scores:
         if not isinstance(given, (list, tuple)):
             raise self._refusal("reward_not_a_list", f"returned {_kind(given)} instead of a list of numbers")
-        if count is not None and len(given) != count:
+        if len(given) != count:
             raise self._refusal("reward_wrong_length", f"got {len(given)} values for {count} answers")
         return [self._checked_value(value, row, columns) for row, value in enumerate(given)]
 
@@ -141,7 +151,7 @@ def build_scorers(specs: Sequence[RewardSpec], setting: Setting) -> list[NamedSc
     made: list[NamedScorer] = []
     problems: list[Finding] = []
     for index, (spec, name) in enumerate(zip(specs, names(specs), strict=True)):
-        place = f"rewards.{index}"
+        place = f"rewards[{index}]"
         try:
             scorer = reward_module(spec.name).scorer(spec, setting)
             made.append(NamedScorer(name, spec, scorer, setting, place))
@@ -170,7 +180,7 @@ def names(specs: Iterable[RewardSpec]) -> list[str]:
 def missing_columns(specs: Sequence[RewardSpec], columns: Collection[str]) -> list[Finding]:
     """A finding for every column that a reward needs and the data does not have."""
     return [
-        _column_finding(name, f"rewards.{index}", column, columns)
+        _column_finding(name, f"rewards[{index}]", column, columns)
         for index, (spec, name) in enumerate(zip(specs, names(specs), strict=True))
         for column in spec.columns
         if column not in columns
@@ -188,9 +198,7 @@ def combine(scorers: Sequence[NamedScorer], completions: Sequence[str], columns:
 
 
 def _total(weights: Sequence[float], given: Sequence[float | None]) -> float | None:
-    counted = [
-        weight * value for weight, value in zip(weights, given, strict=True) if value is not None
-    ]
+    counted = [weight * value for weight, value in zip(weights, given, strict=True) if value is not None]
     return math.fsum(counted) if counted else None
 
 
@@ -231,7 +239,9 @@ def try_rewards(scorers: Sequence[NamedScorer], rows: Sequence[Row]) -> None:
 
 def _trial(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[Any]]]:
     known = dict.fromkeys(name for row in rows for name in row)
-    columns = columns_of([row.get("prompt", "") for row in rows], {name: [r.get(name) for r in rows] for name in known})
+    columns = columns_of(
+        [row.get("prompt", "") for row in rows], {name: [r.get(name) for r in rows] for name in known}
+    )
     answers = [str(row.get("answer") or prompt) for row, prompt in zip(rows, columns["prompt"], strict=True)]
     return answers, columns
 
@@ -242,14 +252,27 @@ def columns_of(prompts: Sequence[Any], free: Mapping[str, Any]) -> dict[str, lis
     What is no column of the batch (a trainer's state, its helpers, token ids) is left out.
     """
     count = len(prompts)
+    free = {**_opened(free.get("extra"), count), **free}
     columns = {
         name: list(column)
         for name, column in free.items()
-        if isinstance(column, (list, tuple)) and len(column) == count and name != "completion_ids"
+        if isinstance(column, (list, tuple))
+        and len(column) == count
+        and name not in ("completion_ids", "extra")
     }
     if any(not isinstance(prompt, str) for prompt in prompts):
         columns["messages"] = list(prompts)
     return {**columns, "prompt": [completion_text(prompt) for prompt in prompts]}
+
+
+def _opened(extra: Any, count: int) -> dict[str, list[Any]]:
+    """The free columns that data.rows keeps under `extra`, one dict (or its JSON text) a row, as columns."""
+    if not isinstance(extra, (list, tuple)) or len(extra) != count:
+        return {}
+    rows = [json.loads(one) if isinstance(one, str) else one or {} for one in extra]
+    return {
+        name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)
+    }
 
 
 def reward_functions(scorers: Sequence[NamedScorer]) -> list[Callable[..., Scores]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import reasoning_gym
-
 from data.gym import decode
 
 
@@ -14,6 +12,9 @@ class Task:
     """No settings."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
+        from reasoning_gym import get_score_answer_fn
+
+        self._scorer_of = get_score_answer_fn
         self._scorers: dict[str, Any] = {}
 
     def about(self) -> None:
@@ -28,7 +29,7 @@ class Task:
         try:
             entry = {"question": prompt, "answer": answer, "metadata": decode(metadata)}
             if task not in self._scorers:
-                self._scorers[task] = reasoning_gym.get_score_answer_fn(task)
+                self._scorers[task] = self._scorer_of(task)
         except (ValueError, KeyError, TypeError) as problem:
             return f"the row is not from gym ({type(problem).__name__})"
         try:

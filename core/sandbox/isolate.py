@@ -80,7 +80,7 @@ def _write(path: str, text: str) -> None:
 def _read_only_but(writable: Path) -> bool:
     attributes = struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
     folder = os.fsencode(writable)
-    done = (
+    done: bool = (
         _libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) == 0
         and _libc.syscall(SYS_MOUNT_SETATTR, AT_FDCWD, b"/", AT_RECURSIVE, attributes, len(attributes)) == 0
         and _libc.mount(b"tmpfs", folder, b"tmpfs", MS_NOSUID | MS_NODEV, b"size=64m,mode=700") == 0

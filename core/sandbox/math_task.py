@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
-
-from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
-
-# The parent's clock ends this process; the library's own alarm would count a slow answer as a wrong one.
-logging.disable(logging.CRITICAL)
 
 
 class Task:
     """No settings."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
+        from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+
+        # The parent's clock ends this process; the library's own alarm would count a slow answer as a wrong one,
+        # and it warns that it is off.
+        logging.disable(logging.CRITICAL)
+        self._parse, self._verify = (
+            partial(parse, parsing_timeout=None),
+            partial(verify, timeout_seconds=None),
+        )
         self._extraction = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
 
     def about(self) -> None:
@@ -30,10 +35,10 @@ class Task:
         read = [parsed for parsed in map(self._gold, golds) if parsed]
         if not read:
             return "no_gold"
-        given = parse(text, extraction_config=self._extraction, parsing_timeout=None)
-        return "right" if any(verify(gold, given, timeout_seconds=None) for gold in read) else "wrong"
+        given = self._parse(text, extraction_config=self._extraction)
+        return "right" if any(self._verify(gold, given) for gold in read) else "wrong"
 
     def _gold(self, gold: str) -> list[Any]:
         marked = "$" in gold or "\\boxed" in gold
-        read: list[Any] = [] if marked else parse(f"${gold}$", parsing_timeout=None)
-        return read or list(parse(gold, parsing_timeout=None))
+        read: list[Any] = [] if marked else self._parse(f"${gold}$")
+        return read or list(self._parse(gold))

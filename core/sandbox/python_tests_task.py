@@ -12,6 +12,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from core.sandbox import isolate
@@ -32,7 +33,7 @@ class Task:
             yield self._run(program, tests)
 
     def _run(self, program: str, tests: list[str]) -> list[bool]:
-        folder = tempfile.mkdtemp(dir=os.getcwd())
+        folder = tempfile.mkdtemp(dir=Path.cwd())
         ours, theirs = os.pipe()
         token = secrets.token_hex(16)
         child = os.fork()
