@@ -14,6 +14,7 @@ import pytest
 
 from core.launchers import local
 from core.runs.folder import Run, list_runs
+from core.runs.locks import is_held
 from core.runs.process import holders_of
 from core.runs.states import Status, read_status
 
@@ -83,7 +84,7 @@ def over(run: Run, seconds: float = 60.0) -> Status:
     """The run's status once it is over and nothing of it lives."""
     until(run, lambda status: status.over, seconds)
     deadline = time.monotonic() + seconds
-    while living(run) and time.monotonic() < deadline:
+    while (is_held(run.lock) or is_held(run.alive)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return read_status(run)
 
