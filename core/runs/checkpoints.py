@@ -21,7 +21,8 @@ MARKER = "COMPLETE.json"
 PIN = "PINNED"
 """An empty file of this name in a checkpoint keeps it for good."""
 SPARE = 1 << 30
-"""Bytes that stay free beside what a save needs, for logs, events and everyone else on the disk."""
+"""Bytes that stay free beside what a save needs, for logs, events and everyone else on the disk; the environment
+variable FACTORY_DISK_SPARE sets another number."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,10 @@ def clean(run: Run) -> list[str]:
     return removed
 
 
-def room_for(run: Run, bytes_needed: int, spare: int = SPARE) -> Room:
-    """Whether `bytes_needed` fit beside the run and leave `spare` free. Raises OSError."""
+def room_for(run: Run, bytes_needed: int, spare: int | None = None) -> Room:
+    """Whether `bytes_needed` fit beside the run and leave `spare` (default: SPARE) free. Raises OSError."""
+    if spare is None:
+        spare = int(os.environ.get("FACTORY_DISK_SPARE") or SPARE)
     disk = os.statvfs(run.path)
     return Room(free=disk.f_bavail * disk.f_frsize, needed=bytes_needed + spare)
 

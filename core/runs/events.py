@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from core.runs.journal import Journal, Line, parse, read_lines
+from core.runs.storage import FULL, give_up_reserve
 
 StateName = Literal["queued", "starting", "running", "stopping", "stopped", "succeeded", "failed", "lost"]
 
@@ -161,6 +162,7 @@ class EventWriter:
 
     def __init__(self, path: Path) -> None:
         self._journal = Journal(path)
+        self._folder = path.parent
 
     def emit(self, event: Event) -> None:
         """Write one event. Raises OSError when a state, checkpoint, error or done cannot be written.
@@ -168,7 +170,13 @@ class EventWriter:
         On a full disk other events are dropped and counted; a later warning tells how many.
         """
         record = event.model_dump(exclude={"t", "mono"}, exclude_none=True)
-        self._journal.append(record, must=event.event in MUST_LAST)
+        must = event.event in MUST_LAST
+        try:
+            self._journal.append(record, must=must)
+        except OSError as error:
+            if error.errno not in FULL or not give_up_reserve(self._folder):
+                raise
+            self._journal.append(record, must=must)
 
     def close(self) -> None:
         """Close the file. Idempotent."""

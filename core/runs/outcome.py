@@ -10,7 +10,7 @@ from typing import Any
 
 from core.runs import checkpoints
 from core.runs.folder import Run
-from core.runs.storage import tail
+from core.runs.storage import is_full, tail
 
 STOPPED = 3
 """Exit code of a training process that saved and stopped because it was asked to."""
@@ -91,6 +91,8 @@ def judge(run: Run, exit: Exit, said: Said, *, asked: bool, forced: bool) -> tup
     if exit.signal is not None:
         return "failed", _signal_sentence(exit)
     start = "" if said.ready else "it did not start: "
+    if said.error is None and is_full(run.path):  # too full to say so
+        return "failed", f"the disk under {run.path} is full: make room, then `factory resume {run.id}`"
     told = said.error or _last_words(run) or f"the training process ended with exit code {exit.code}"
     return "failed", start + told
 

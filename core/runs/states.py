@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from core.runs import checkpoints
 from core.runs.folder import Run
 from core.runs.journal import Journal, parse
 from core.runs.locks import is_held
-from core.runs.storage import FULL, read_json, tail, write_json
+from core.runs.storage import FULL, give_up_reserve, read_json, tail, write_json
 
 VERSION = 1
 ENDS = ("stopped", "succeeded", "failed")
@@ -34,9 +34,6 @@ FOLLOWS: dict[str | None, tuple[str, ...]] = {
     "lost": ("queued",),
 }
 """Which state may follow which. From an end, `queued` begins the next attempt."""
-RESERVE = ".reserve"
-RESERVE_BYTES = 256 << 10
-"""Given back on a full disk, so that the last state can still be written."""
 
 
 @dataclass(frozen=True)
@@ -156,23 +153,12 @@ class Book:
         """Tell followers of the run something worth knowing."""
         self.journal.append({"event": "warning", "code": code, "message": message})
 
-    def reserve(self) -> None:
-        """Put a little disk aside for the last words. Raises OSError when there is not even that much."""
-        with (self.run.path / RESERVE).open("wb") as file:
-            file.write(b"\0" * RESERVE_BYTES)
-            file.flush()
-
-    def give_back(self) -> None:
-        """Give the reserve back."""
-        (self.run.path / RESERVE).unlink(missing_ok=True)
-
-    def _making_room(self, write: Any) -> None:
+    def _making_room(self, write: Callable[[], object]) -> None:
         try:
             write()
         except OSError as error:
-            if error.errno not in FULL or not (self.run.path / RESERVE).exists():
+            if error.errno not in FULL or not give_up_reserve(self.run.path):
                 raise
-            self.give_back()
             write()
 
 

@@ -15,6 +15,11 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a full disk, a spent quota and a file-size limit (RLIMIT_FSIZE) look like."""
 
 
+RESERVE = ".reserve"
+RESERVE_BYTES = 256 << 10
+"""A file in the run folder that is given up on a full disk, so that the last words of a run can still be written."""
+
+
 def refusal(error: OSError, path: Path) -> FactoryError:
     """A refusal by the disk as a sentence for the user: full, read-only, broken, no permission."""
     if error.errno in FULL:
@@ -81,6 +86,26 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """The value of a JSON file. Raises OSError, ValueError."""
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def keep_reserve(folder: Path) -> None:
+    """Put a little disk aside for a run's last words. Raises OSError when there is not even that much."""
+    (folder / RESERVE).write_bytes(b"\0" * RESERVE_BYTES)
+
+
+def give_up_reserve(folder: Path) -> bool:
+    """Free the reserve; False when there was none."""
+    try:
+        (folder / RESERVE).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def is_full(folder: Path) -> bool:
+    """Whether the disk has no room left worth the name (a MiB beside the reserve). Raises OSError."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize < 1 << 20
 
 
 def tail(path: Path, lines: int, *, most: int = 1 << 20) -> str:

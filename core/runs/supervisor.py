@@ -21,7 +21,7 @@ from core.runs.journal import read_records
 from core.runs.locks import open_lock, try_lock
 from core.runs.queue import Grant, Queue
 from core.runs.states import ENDS, Book, last_checkpoint, last_step
-from core.runs.storage import read_json, refusal
+from core.runs.storage import give_up_reserve, keep_reserve, read_json, refusal
 from core.runs.watch import Watch
 from data.errors import FactoryError
 
@@ -55,7 +55,7 @@ class Supervisor:
         if not self.wait_in_line():
             self.end("stopped", "cancelled while it waited in the queue")
             return
-        self.book.reserve()
+        keep_reserve(self.run.path)
         child = self.start()
         if child is not None:
             self.attend(child)
@@ -192,7 +192,7 @@ class Supervisor:
         """Write the final state with everything a reader wants to know, and tidy up."""
         facts |= {"ended": round(time.time(), 3), "step": last_step(self.run)}
         self.book.enter(state, reason, checkpoint=last_checkpoint(self.run), **facts)
-        self.book.give_back()
+        give_up_reserve(self.run.path)
 
 
 def main(arguments: list[str]) -> int:

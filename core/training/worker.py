@@ -35,11 +35,13 @@ def main(run_dir: str) -> int:
 
 
 def _report(problem: Exception, run: Run) -> int:
+    from core.runs.checkpoints import clean
     from core.training.faults import explain
     from data.errors import FactoryError
 
     traceback.print_exc()
     findings = explain(problem, run.path)
+    clean(run)  # an unfinished checkpoint is worth nothing, and may be what fills the disk
     writer = EventWriter(run.events)
     for finding in findings:
         writer.emit(Error(code=finding.code, message=finding.message, field=finding.field))

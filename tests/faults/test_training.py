@@ -24,7 +24,7 @@ from core.runs.folder import Run, list_runs
 from core.runs.states import read_status
 from core.runs.storage import read_json
 from tests.cpu.conftest import chats, write_rows
-from tests.faults.conftest import child, logs, over, supervisor, until
+from tests.faults.conftest import child, logs, over, supervisor
 from tests.zygote import Zygote
 
 STEPS = 60

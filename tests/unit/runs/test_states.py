@@ -16,6 +16,7 @@ from core.runs.folder import Run, create_run
 from core.runs.listing import rows
 from core.runs.locks import take
 from core.runs.states import ENDS, FOLLOWS, Book, last_step, new_record, read_status
+from core.runs.storage import keep_reserve
 
 JOB = {"name": "t", "stage": {"name": "sft"}}
 
@@ -73,7 +74,7 @@ def test_the_last_words_of_a_run_find_room_on_a_full_disk(
     book = _book(run)
     book.enter("queued")
     book.enter("starting")
-    book.reserve()
+    keep_reserve(run.path)
     real = os.write
 
     def full_while_reserved(descriptor: int, content: bytes) -> int:
