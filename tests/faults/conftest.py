@@ -94,4 +94,4 @@ def logs(run: Run) -> str:
     texts = [
         path.read_text("utf-8", "replace") for path in (run.path / "supervisor.log", run.log) if path.exists()
     ]
-    return "\n" + "\n".join(texts)
+    return "\n" + "\n".join(text[-3000:] for text in texts)

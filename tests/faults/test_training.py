@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -253,6 +254,17 @@ def small_disk(tmp_path: Path) -> Any:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+def fill(hog: Path, leave: int = 0) -> None:
+    """Take all of a disk with a file, twice, as somebody else may have given some back; then leave a part free."""
+    with hog.open("ab", buffering=0) as file:
+        for _ in range(2):
+            with contextlib.suppress(OSError):
+                while file.write(b"x" * 4096):
+                    pass
+            time.sleep(0.2)
+        file.truncate(file.tell() - leave)
+
+
 @pytest.mark.root
 def test_a_disk_that_fills_up_in_a_checkpoint_costs_only_that_checkpoint(
     home: Path,
@@ -266,11 +278,7 @@ def test_a_disk_that_fills_up_in_a_checkpoint_costs_only_that_checkpoint(
     small = small_disk.folder / "home"
     run = submit(small, job)
     at_step(run, 4)
-    with (small_disk.folder / "hog").open(
-        "wb"
-    ) as hog:  # somebody else's file takes all but a part of a checkpoint
-        free = os.statvfs(small_disk.folder).f_bavail * 4096
-        hog.write(b"x" * (free - (600 << 10)))
+    fill(small_disk.folder / "hog", leave=600 << 10)  # about half a checkpoint
     status = over(run)
     assert status.state in ("failed", "succeeded", "stopped"), status
     assert_whole(run, zygote)
@@ -293,12 +301,7 @@ def test_a_disk_that_is_full_to_the_last_byte_loses_no_state(
     small = small_disk.folder / "home"
     run = submit(small, {**job, "train": job["train"] | {"save_steps": 1000}})
     at_step(run, 4)
-    with (small_disk.folder / "hog").open("wb", buffering=0) as hog:
-        try:
-            while hog.write(b"x" * 4096):
-                pass
-        except OSError:
-            pass
+    fill(small_disk.folder / "hog")
     status = over(run)
     assert status.state in ("failed", "succeeded"), f"{status}{logs(run)}"
     assert read_json(run.state_json)["state"] == status.state
