@@ -62,3 +62,11 @@ def _loads(folder: Path) -> bool:
     except Exception:
         return False
     return True
+
+
+def train_without_room(job: dict[str, Any], home: str) -> dict[str, Any]:
+    """Train on a disk that has no room to spare for checkpoints."""
+    from tests.cpu.jobs import train
+
+    os.environ["FACTORY_DISK_SPARE"] = str(1 << 60)
+    return train(job, home)
