@@ -7,7 +7,7 @@ from typing import Literal
 
 from core.engines.base import EngineSpec
 
-STAGES = ("pretrain", "sft")
+STAGES = ("pretrain", "sft", "reward", "dpo", "kto", "orpo")
 """Stages this engine can run."""
 
 

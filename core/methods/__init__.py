@@ -5,6 +5,8 @@ from types import ModuleType
 from core.methods import full, lora
 
 METHODS: tuple[ModuleType, ...] = (full, lora)
+ADAPTERS = ("lora",)
+"""Methods that put an adapter beside frozen weights: without it, the model is what it was."""
 
 
 def method_module(name: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""What every method has in common. A method file holds `Spec` and `apply(model, spec)`."""
+"""What every method has in common. A method file holds `Spec` and `apply(model, spec, *, seed, task)`."""
 
 from __future__ import annotations
 

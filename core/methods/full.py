@@ -14,7 +14,7 @@ class Spec(MethodSpec):
     """The method."""
 
 
-def apply(model: Any, spec: Spec, *, seed: int) -> Any:
+def apply(model: Any, spec: Spec, *, seed: int, task: str) -> Any:
     """The model itself, all parameters trainable."""
     model.requires_grad_(True)
     return model

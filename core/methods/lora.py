@@ -28,8 +28,8 @@ class Spec(MethodSpec):
     """Scale by alpha / sqrt(rank) (arXiv 2312.03732): steadier at high ranks."""
 
 
-def apply(model: Any, spec: Spec, *, seed: int) -> Any:
-    """The model wrapped by peft with fresh adapters, their init drawn from `seed`.
+def apply(model: Any, spec: Spec, *, seed: int, task: str) -> Any:
+    """The model wrapped by peft with fresh adapters, their init drawn from `seed`; `task` in peft's words.
 
     Raises FactoryError when a name in `target` or `modules_to_save` is not in the model.
     """
@@ -44,7 +44,7 @@ def apply(model: Any, spec: Spec, *, seed: int) -> Any:
     return get_peft_model(
         model,
         LoraConfig(
-            task_type="CAUSAL_LM",
+            task_type=task,
             r=spec.rank,
             lora_alpha=spec.alpha,
             lora_dropout=spec.dropout,

@@ -2,9 +2,9 @@
 
 from types import ModuleType
 
-from core.stages import pretrain, sft
+from core.stages import dpo, kto, orpo, pretrain, reward, sft
 
-STAGES: tuple[ModuleType, ...] = (pretrain, sft)
+STAGES: tuple[ModuleType, ...] = (pretrain, sft, reward, dpo, kto, orpo)
 
 
 def stage_module(name: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""What every stage has in common. A stage file holds `Spec`, `NEEDS` and `build(context)`."""
+"""What every stage has in common. A stage file holds `Spec`, `NEEDS`, `TASK` and `build(context)`."""
 
 from __future__ import annotations
 

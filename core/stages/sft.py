@@ -12,6 +12,8 @@ from core.stages.base import StageSpec
 if TYPE_CHECKING:
     from core.training.context import Context
 
+TASK = "CAUSAL_LM"
+"""What the model is for, in the words of peft."""
 NEEDS = ("messages", "completion", "text")
 """Row shapes (data.rows) the stage can train on, best first."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,3 +24,7 @@ class Context:
     schedule: Schedule
     callbacks: list[Any]
     gpu: bool
+    fresh_adapter: bool = False
+    """Whether the model wears an adapter that has learnt nothing yet: without it, it is the model of before."""
+    frozen_copy: Callable[[], Any] = lambda: None
+    """Loads the model as it was before training, for stages that compare with it and have no adapter to switch off."""

@@ -8,9 +8,23 @@ from typing import Any
 
 # What trl 1.12 and transformers 5.17 log -> our name. Not listed: kept as it is.
 RENAMED = {
-    "mean_token_accuracy": "accuracy",
-    "eval_mean_token_accuracy": "eval_accuracy",
+    "mean_token_accuracy": "token_accuracy",
     "num_tokens": "tokens",
+    "mean_reward": "reward/mean",
+    "min_reward": "reward/min",
+    "max_reward": "reward/max",
+    "rewards/chosen": "reward/chosen",
+    "rewards/rejected": "reward/rejected",
+    "rewards/margins": "margin",
+    "rewards/accuracies": "accuracy",
+    "reward": "reward/mean",
+    "reward_std": "reward/std",
+    "frac_reward_zero_std": "reward/no_spread",
+    "completions/mean_length": "length/mean",
+    "completions/min_length": "length/min",
+    "completions/max_length": "length/max",
+    "completions/clipped_ratio": "length/clipped",
+    "clip_ratio/region_mean": "clip_ratio",
 }
 DROPPED = {
     "epoch",  # a field of its own in the event
@@ -28,10 +42,19 @@ DROPPED = {
 def common_names(logs: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a trainer's log record under the common names; what is not a number is left out."""
     return {
-        RENAMED.get(key, key): float(value)
+        _common(key): float(value)
         for key, value in logs.items()
         if key not in DROPPED and isinstance(value, int | float) and not isinstance(value, bool)
     }
+
+
+def _common(key: str) -> str:
+    """The common name; evaluation keeps its eval_ in front, a single reward function its own name."""
+    if key.startswith("eval_"):
+        return f"eval_{_common(key.removeprefix('eval_'))}"
+    if key.startswith("rewards/") and key.endswith(("/mean", "/std")):
+        return key.replace("rewards/", "reward/", 1)
+    return RENAMED.get(key, key)
 
 
 def not_finite(values: Mapping[str, float]) -> str | None:

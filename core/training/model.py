@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from core.job.models import ModelPlace, check_folder, locate
 from core.job.spec import JobSpec, ModelSpec
@@ -68,20 +68,26 @@ def read_template(name: str) -> str:
     return path.read_text("utf-8")
 
 
-def load_model(job: JobSpec, home: Path, *, gpu: bool) -> Any:
-    """The causal language model of the job, on the CPU in fp32 or for a GPU in the precision of the job.
+_KINDS = {"CAUSAL_LM": AutoModelForCausalLM, "SEQ_CLS": AutoModelForSequenceClassification}
+
+
+def load_model(job: JobSpec, home: Path, *, gpu: bool, task: str = "CAUSAL_LM") -> Any:
+    """The model of the job, on the CPU in fp32 or for a GPU in the precision of the job.
+
+    `task` in peft's words: CAUSAL_LM, or SEQ_CLS for a classifier with one label (its head is new, drawn at random).
 
     Weights that train in full stay fp32 and are computed in bf16 by autocast; frozen bases are held in bf16.
     """
     folder = model_folder(job.model, home)
     attention = {} if job.model.attention == "auto" else {"attn_implementation": job.model.attention}
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        model = _KINDS[task].from_pretrained(
             folder,
             dtype=_dtype(job, gpu=gpu),
             trust_remote_code=False,
             use_safetensors=True,
             local_files_only=True,
+            **({"num_labels": 1} if task == "SEQ_CLS" else {}),
             **attention,
         )
     except (OSError, ValueError, KeyError, ImportError) as problem:
@@ -225,7 +231,8 @@ def save_model(
     try:
         trainer_model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
-        trainer_model.generation_config.save_pretrained(temporary)
+        if (generation := getattr(trainer_model, "generation_config", None)) is not None:
+            generation.save_pretrained(temporary)  # a classifier has none
         if not any(temporary.glob("*.safetensors")):
             raise FactoryError(
                 refuse("model_not_saved", "the trained model wrote no weights; see log.txt.").findings

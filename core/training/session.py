@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 from core.job.schedule import Schedule, schedule
 from core.job.spec import JobSpec
-from core.methods import method_module
+from core.methods import ADAPTERS, method_module
 from core.runs import checkpoints, events
 from core.runs.events import EventWriter
 from core.runs.folder import Run
@@ -47,15 +47,16 @@ def train(run: Run, stop: StopRequest) -> None:
     prepared = rows_for(job, run.home, tokenizer, writer.emit)
     stop.check()
     plan = schedule(job.train, prepared.rows)
-    model = load_model(job, run.home, gpu=gpu)
+    stage = stage_module(job.stage.name)
+    model = load_model(job, run.home, gpu=gpu, task=stage.TASK)
+    model.config.pad_token_id = tokenizer.pad_token_id
     stop.check()
 
-    prompts = job.evaluate.prompts or prepared.prompts
-    before = None
-    if job.method.name == "full" and attempt["attempt"] == 1:
+    prompts = [] if stage.TASK != "CAUSAL_LM" else job.evaluate.prompts or prepared.prompts
+    if job.method.name not in ADAPTERS and attempt["attempt"] == 1:
         before = answer_prompts(model, tokenizer, prompts, job.evaluate.max_new_tokens)
         _emit_samples(writer, 0, "before", prompts, before)
-    model = method_module(job.method.name).apply(model, job.method, seed=job.train.seed)
+    model = method_module(job.method.name).apply(model, job.method, seed=job.train.seed, task=stage.TASK)
     callback = RunCallback(
         run,
         writer,
@@ -76,8 +77,10 @@ def train(run: Run, stop: StopRequest) -> None:
         schedule=plan,
         callbacks=[callback],
         gpu=gpu,
+        fresh_adapter=job.method.name in ADAPTERS,
+        frozen_copy=lambda: load_model(job, run.home, gpu=gpu, task=stage.TASK).requires_grad_(False),
     )
-    trainer = stage_module(job.stage.name).build(context)
+    trainer = stage.build(context)
     trainer.remove_callback(PrinterCallback)  # our callback writes the log's lines
     stop.check()
     writer.emit(
@@ -118,7 +121,7 @@ def _finish(
     writer.emit(events.Phase(name="saving", text="Saving the model"))
     loss = _last_loss(trainer)
     save_model(model, tokenizer, run.model, job.model, {"step": step})
-    if job.method.name != "full":
+    if job.method.name in ADAPTERS:
         with model.disable_adapter():
             answers = answer_prompts(model, tokenizer, prompts, job.evaluate.max_new_tokens)
         _emit_samples(writer, 0, "before", prompts, answers)

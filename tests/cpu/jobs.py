@@ -168,3 +168,78 @@ def packed_against_separate(model: str, restart: bool = True) -> list[float]:
         apart = [loaded(input_ids=row[None], use_cache=False).logits[0] for row in rows]
     pieces = packed.split([len(row) for row in rows])
     return [float((piece - alone).abs().max()) for piece, alone in zip(pieces, apart, strict=True)]
+
+
+TIGHT = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+"""ChatML with nothing behind the end mark: trl cuts answers by the prompt's length, so its mask equals ours here."""
+
+
+def plain_trl_preference(
+    stage: str,
+    model: str,
+    rows: list[dict[str, Any]],
+    out: str,
+    settings: dict[str, Any],
+    lora: dict[str, Any] | None,
+) -> list[float]:
+    """The script a user would write by hand with trl 1.12 for reward, dpo, simpo, kto or orpo: losses per step."""
+    import torch
+    import trl
+    from datasets import Dataset
+    from peft import LoraConfig
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, set_seed
+    from trl.experimental import cpo, orpo
+
+    names = {
+        "reward": (trl.RewardConfig, trl.RewardTrainer),
+        "dpo": (trl.DPOConfig, trl.DPOTrainer),
+        "kto": (trl.KTOConfig, trl.KTOTrainer),
+        "orpo": (orpo.ORPOConfig, orpo.ORPOTrainer),
+        "simpo": (cpo.CPOConfig, cpo.CPOTrainer),
+    }
+    config, trainer_class = names[stage]
+    extra = {"loss_type": "simpo", "cpo_alpha": 0.0} if stage == "simpo" else {}
+    set_seed(42)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = TIGHT
+    if stage == "reward":
+        base = AutoModelForSequenceClassification.from_pretrained(model, num_labels=1, dtype=torch.float32)
+        base.config.pad_token_id = tokenizer.pad_token_id
+    else:
+        base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    arguments = config(
+        output_dir=out,
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        report_to="none",
+        disable_tqdm=True,
+        save_strategy="no",
+        logging_steps=1,
+        seed=42,
+        optim="adamw_torch_fused",
+        max_length=256,
+        **extra,
+        **settings,
+    )
+    torch.manual_seed(42)
+    dataset = Dataset.from_list(rows)
+    task = "SEQ_CLS" if stage == "reward" else "CAUSAL_LM"
+    trainer = trainer_class(
+        base,
+        args=arguments,
+        train_dataset=dataset.shuffle(seed=42) if stage == "kto" else dataset,
+        processing_class=tokenizer,
+        peft_config=LoraConfig(task_type=task, target_modules="all-linear", **lora) if lora else None,
+    )
+    trainer.train()
+    return [record["loss"] for record in trainer.state.log_history if "loss" in record]
+
+
+def file_with(path: str, text: str) -> str:
+    """Write a text file; its path."""
+    Path(path).write_text(text, "utf-8")
+    return path
