@@ -122,12 +122,7 @@ class _Judged:
         if not wanted:
             return None
         part = answers.final_answer(completion, self._spec.look_in)
-        # A final answer that is not marked as mathematics is: `\boxed{}` and tags were just taken off.
-        return (
-            0.0
-            if part is None
-            else [part if "$" in part else _as_math(part, completion), [*map(str, wanted)]]
-        )
+        return 0.0 if part is None else [_readings(part, completion), [*map(str, wanted)]]
 
     def _gym_item(self, index: int, completion: str, columns: Columns) -> list[Any] | None:
         count = index + 1
@@ -165,9 +160,10 @@ class _Judged:
         return None
 
 
-def _as_math(part: str, completion: str) -> str:
-    """The final answer marked as LaTeX where it was marked in the completion."""
-    return f"\\boxed{{{part}}}" if part != completion.strip() and "\\" in part else part
+def _readings(part: str, completion: str) -> list[str]:
+    """The final answer as text with mathematics in it, and when it was marked as the answer, as mathematics alone."""
+    marked = part != completion.strip() and "\n" not in part and "$" not in part and len(part) <= 200
+    return [part, f"\\boxed{{{part}}}"] if marked else [part]
 
 
 def _require(module: str, mode: str) -> None:

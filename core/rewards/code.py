@@ -68,10 +68,11 @@ def scorer(spec: Spec, setting: Setting) -> Scorer:
 
 
 def program_in(completion: str) -> str:
-    """The program of a completion: its last fenced block, or all of it without a fence."""
-    parts = completion.rpartition("</think>")[2].split("```")
+    """The program of a completion: its last fenced block, or without a fence all that follows its thoughts."""
+    answer = completion.rpartition("</think>")[2]
+    parts = answer.split("```")
     if len(parts) < 3:
-        return completion
+        return answer
     block = parts[-2] if len(parts) % 2 else parts[-1]
     first, newline, rest = block.partition("\n")
     return rest if newline and first.strip().lower() in ("", "python", "py", "python3") else block

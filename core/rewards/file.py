@@ -123,7 +123,7 @@ class _FileScorer:
         passed = self._passed(completions, columns)
         seconds = self._spec.seconds if self._tried else max(self._spec.start_seconds, 0.1)
         try:
-            result = next(iter(self._child.ask({"columns": passed}, seconds)))
+            (result,) = list(self._child.ask({"columns": passed}, seconds))
         except ChildError as problem:
             row = getattr(problem, "row", None)
             raise self._failed("failed", problem, seconds, _named(row, columns)) from None

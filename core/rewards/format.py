@@ -13,6 +13,7 @@ from data.errors import Finding, refuse
 
 PATTERN = r"\s*<think>.*?</think>\s*<answer>.*?</answer>\s*"
 MOST_SLOW = 4
+COMPILE_SECONDS = 4.0
 
 
 class Spec(RewardSpec):
@@ -44,7 +45,7 @@ def scorer(spec: Spec, setting: Setting) -> Scorer:
         name for name, on in (("DOTALL", spec.dot_matches_newline), ("IGNORECASE", spec.ignore_case)) if on
     ]
     settings = {"pattern": spec.pattern, "whole": spec.match == "whole", "flags": flags}
-    child = Child("regex", settings, ready_seconds=5.0)
+    child = Child("regex", settings, ready_seconds=COMPILE_SECONDS)
     try:
         child.start()
     except ChildRaised as problem:
@@ -56,7 +57,7 @@ def scorer(spec: Spec, setting: Setting) -> Scorer:
             value=spec.pattern,
         ) from None
     except ChildTimeout:
-        raise _too_slow(spec, "cannot even be compiled within 5 s") from None
+        raise _too_slow(spec, f"cannot even be compiled within {COMPILE_SECONDS:g} s") from None
 
     def score(completions: Sequence[str], columns: Columns) -> list[float | None]:
         found = answer_each(child, completions, spec.seconds, most_timeouts=MOST_SLOW)

@@ -102,7 +102,11 @@ class Child:
             if "raised" in reply:
                 self._read(time.monotonic() + seconds)  # its end mark
                 raise ChildRaised(reply["raised"], reply["line"], reply["row"])
-            yield reply["value"]
+            try:
+                yield reply["value"]
+            except GeneratorExit:  # nobody waits for the rest: it must not answer the next question
+                self.close()
+                raise
 
     def close(self) -> None:
         """End the child and everything it started; the next question starts a new one."""

@@ -27,16 +27,20 @@ class Task:
         """Nothing to tell."""
 
     def answer(self, request: dict[str, Any]) -> Iterator[str]:
-        """For each [text, [gold, ...]] of {items}: right, wrong, or no_gold when no gold can be read as mathematics."""
-        for text, golds in request["items"]:
-            yield self._compare(text, golds)
+        """For each [[text, ...], [gold, ...]] of {items}, the texts being readings of one answer: right, wrong, or
+        no_gold when no gold can be read as mathematics."""
+        for texts, golds in request["items"]:
+            yield self._compare(texts, golds)
 
-    def _compare(self, text: str, golds: list[str]) -> str:
+    def _compare(self, texts: list[str], golds: list[str]) -> str:
         read = [parsed for parsed in map(self._gold, golds) if parsed]
         if not read:
             return "no_gold"
-        given = self._parse(text, extraction_config=self._extraction)
-        return "right" if any(self._verify(gold, given) for gold in read) else "wrong"
+        for text in texts:
+            given = self._parse(text, extraction_config=self._extraction)
+            if any(self._verify(gold, given) for gold in read):
+                return "right"
+        return "wrong"
 
     def _gold(self, gold: str) -> list[Any]:
         marked = "$" in gold or "\\boxed" in gold
