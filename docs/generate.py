@@ -1,6 +1,6 @@
 """Write the docs that are made from the code: python -m docs.generate. tests/unit/test_docs.py fails when it is due.
 
-docs/job.md, docs/cli.md, and the table in README.md between its two marks.
+docs/job.md, docs/cli.md, and the tables between two marks in README.md and docs/rewards.md.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from core.cli import build_app, main
 from core.engines import ENGINES
 from core.job.schema import Schema, allowed, alternatives, job_schema, names_of
 from core.methods import METHODS
+from core.rewards import REWARDS
 from core.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKS = ("<!-- works: made by docs/generate.py -->", "<!-- /works -->")
+REWARD_MARKS = ("<!-- rewards: made by docs/generate.py -->", "<!-- /rewards -->")
 MADE = "<!-- Made by docs/generate.py from the code; change the code, then run: python -m docs.generate -->"
 
 
@@ -139,19 +141,32 @@ def _first_sentence(text: str) -> str:
     return text.strip().splitlines()[0].rstrip(".")
 
 
-def with_table(readme: str) -> str:
-    """README.md with its table made anew."""
-    start, end = map(re.escape, MARKS)
-    return re.sub(f"(?<={start}\n).*(?={end})", lambda _: works_table() + "\n", readme, flags=re.DOTALL)
+def rewards_table() -> str:
+    """docs/rewards.md's table: every reward, what it asks, its scores, what it needs."""
+    lines = [_row(("reward", "what it asks", "score", "columns", "the operator sets")), "|" + "---|" * 5]
+    for module in REWARDS:
+        spec = module.Spec.model_construct()
+        columns = ", ".join(f"`{name}`" for name in spec.columns)
+        operator = f"`{spec.operator}`" if spec.operator else ""
+        question = " ".join((module.Spec.__doc__ or "").split())
+        lines.append(_row((f"`{spec.name}`", question, spec.range, columns, operator)))
+    return "\n".join(lines)
+
+
+def with_table(page: str, marks: tuple[str, str], table: str) -> str:
+    """A page with the table between two marks made anew."""
+    start, end = map(re.escape, marks)
+    return re.sub(f"(?<={start}\n).*(?={end})", lambda _: table + "\n", page, flags=re.DOTALL)
 
 
 def pages() -> dict[Path, str]:
     """Every generated file with the text it should have."""
-    readme = ROOT / "README.md"
+    readme, rewards = ROOT / "README.md", ROOT / "docs" / "rewards.md"
     return {
         ROOT / "docs" / "job.md": job_page(),
         ROOT / "docs" / "cli.md": cli_page(),
-        readme: with_table(readme.read_text("utf-8")),
+        readme: with_table(readme.read_text("utf-8"), MARKS, works_table()),
+        rewards: with_table(rewards.read_text("utf-8"), REWARD_MARKS, rewards_table()),
     }
 
 

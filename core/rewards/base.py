@@ -28,6 +28,10 @@ class RewardSpec(Named):
     tasks: list[str] | None = Field(None, min_length=1, max_length=1000)
     """Only rows whose `task` column holds one of these get this reward. Empty: all rows."""
 
+    range: ClassVar[str] = "0 or 1"
+    """The scores it gives, before the weight."""
+    operator: ClassVar[str] = ""
+    """The environment variable by which the operator of the machine enables it; empty for none."""
     trial_rows: ClassVar[int] = 4
     """How many rows it is tried on before a run starts."""
     cheap: ClassVar[bool] = True

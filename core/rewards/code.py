@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -31,6 +31,9 @@ class Spec(RewardSpec):
     """The time for one program with all its tests; one that takes longer fails."""
     memory_mb: int = Field(1024, ge=128, le=65_536, json_schema_extra=unit("MiB"))
     """The address space of one program."""
+
+    range: ClassVar[str] = "0 to 1"
+    operator: ClassVar[str] = ALLOW
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -42,6 +42,9 @@ class Spec(RewardSpec):
     """The longest time for one batch; a function that takes longer stops the run."""
     start_seconds: float = Field(8.0, ge=0.1, le=3600, json_schema_extra=unit("seconds"))
     """The longest time for loading the file, and for the trial on 4 rows. More when it loads a model."""
+
+    range: ClassVar[str] = "any number"
+    operator: ClassVar[str] = FOLDER
 
     @property
     def title(self) -> str:

@@ -63,6 +63,8 @@ class Spec(RewardSpec):
     """When a question gets no mark after all retries: stop the run with a clear error, or skip that answer (it gets
     no score, and a warning)."""
 
+    range: ClassVar[str] = "0 to 1"
+    operator: ClassVar[str] = JUDGES
     trial_rows: ClassVar[int] = 1
     cheap: ClassVar[bool] = False
 

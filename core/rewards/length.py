@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -24,6 +24,8 @@ class Spec(RewardSpec):
     """Longer than this is punished."""
     fade: int = Field(100, ge=0, le=10_000_000)
     """Over how many words or characters beyond a bound the score falls from 0 to -1; 0 falls at once."""
+
+    range: ClassVar[str] = "-1 to 0"
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

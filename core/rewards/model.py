@@ -29,7 +29,7 @@ class Spec(RewardSpec):
     center: float = Field(0.0, ge=-1e6, le=1e6)
     """Taken off every score, so that an average answer gets 0."""
 
-    trial_rows: ClassVar[int] = 4
+    range: ClassVar[str] = "any number"
     cheap: ClassVar[bool] = False
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,6 +19,8 @@ class Spec(RewardSpec):
     """How many words in a row make a run; fewer is stricter."""
     unit: Literal["words", "characters"] = "words"
     """What runs are made of. Use characters for languages without spaces."""
+
+    range: ClassVar[str] = "-1 to 0"
 
 
 def scorer(spec: Spec, setting: Setting) -> Scorer:

@@ -51,7 +51,7 @@ def test_the_same_words_give_the_same_rows_and_another_seed_others():
         ("gym:", "no task name"),
         ("gym:../x", "no task name"),
         ("gym:os.system", "no task name"),
-        ("gym:a?size", "key=value"),
+        ("gym:a?size=1&&seed=2", "key=value"),
         ("gym:a?size=0", "from 1 to 100,000"),
         ("gym:a?size=1000000", "from 1 to 100,000"),
         ("gym:a?size=true", "from 1 to 100,000"),
@@ -71,8 +71,15 @@ def test_a_source_of_another_form_is_refused_at_once(path, said):
         ("gym:basic_arithmetic?min_terms=9&max_terms=2", "max_terms must be"),
     ],
 )
-def test_what_the_library_does_not_know_is_refused_in_its_words(path, said, tmp_path):
-    assert said in refusal(path, tmp_path).message
+def test_what_the_library_does_not_know_is_refused_in_its_words(path, said):
+    with pytest.raises(ValueError) as caught:
+        next(gym.rows(gym.parse(path)))
+    assert said in str(caught.value)
+
+
+def test_a_refusal_of_the_library_reaches_the_user_and_leaves_no_file(tmp_path):
+    finding = refusal("gym:basic_arithmatic", tmp_path)
+    assert finding.code == "gym_refused" and "did you mean basic_arithmetic?" in finding.message
     assert list(tmp_path.iterdir()) == []
 
 
