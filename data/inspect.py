@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from data.child import ask_child
 from data.errors import FactoryError, Finding
-from data.report import Tally, drop_findings, file_findings, note_findings
+from data.report import Tally, drop_findings, file_findings, merged, note_findings, nothing_left
 from data.settings import DataSettings
 from data.sources import Resolved, resolve, total_bytes
 
@@ -55,8 +55,6 @@ def quick(
     end = frames[-1]["end"]
     tally = _total(end)
     if not tally.kept:
-        from data.spool import nothing_left
-
         return list(nothing_left([tally]).findings)
     return [*file_findings(end), *shape_findings(end, stage), *drop_findings(tally), *note_findings(tally)]
 
@@ -133,8 +131,6 @@ def _by_tokens(
 
 
 def _total(end: Mapping[str, Any]) -> Tally:
-    from data.spool import merged
-
     return merged([Tally.from_plain(info["tally"]) for info in end["files"]])
 
 

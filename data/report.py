@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from data.errors import Finding, Level
+from data.errors import FactoryError, Finding, Level, refuse
 from data.rows import Unusable, reason_words
 
 EXAMPLES = 20
@@ -220,6 +220,44 @@ def file_findings(end: Mapping[str, Any]) -> list[Finding]:
             )
         )
     return found
+
+
+def merged(tallies: Sequence[Tally]) -> Tally:
+    """The sum of several tallies, examples of each kept up to the usual number."""
+    total = Tally()
+    for one in tallies:
+        total.read += one.read
+        total.kept += one.kept
+        total.reasons.update(one.reasons)
+        total.notes.update(one.notes)
+        total.labels.update(one.labels)
+        for reason, seen in one.examples.items():
+            total.examples[reason] = [*total.examples.get(reason, []), *seen][:20]
+        for code, lines in one.note_lines.items():
+            total.note_lines[code] = [*total.note_lines.get(code, []), *lines][:20]
+    return total
+
+
+def nothing_left(tallies: Sequence[Tally], field: str = "data.path") -> FactoryError:
+    """The refusal when no row is left to learn from, with the counts."""
+    total = merged(tallies)
+    counted = "; ".join(
+        f"{reason_words(reason)}: {count:,}" for reason, count in total.reasons.most_common(4)
+    )
+    masked = total.reasons["no_trained_tokens"] + total.reasons["no_answer"] + total.reasons["empty_answer"]
+    code = "data_nothing_to_learn" if masked == total.read and masked else "data_no_rows_left"
+    todo = (
+        "no row has an answer to learn: check the roles, or set stage.train_on: all"
+        if code == "data_nothing_to_learn"
+        else "repair the rows, or raise stage.max_length where they are too long"
+    )
+    return refuse(
+        code,
+        f"None of {total.read:,} rows is left to train on ({counted or 'the file is empty'}): {todo}.",
+        field=field,
+        value=total.read,
+        reasons=dict(total.reasons),
+    )
 
 
 def quick_findings(

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from data.errors import FactoryError, Finding, refuse
+from data.errors import Finding
 from data.pack import pack
-from data.report import Tally, drop_findings, note_findings
+from data.report import Tally, drop_findings, merged, note_findings, nothing_left
 
 if TYPE_CHECKING:
     from data.prepare import PrepareSettings
@@ -245,51 +245,11 @@ class Spool:
         }
 
 
-def merged(tallies: Sequence[Tally]) -> Tally:
-    """The sum of several tallies, examples of each kept up to the usual number."""
-    total = Tally()
-    for one in tallies:
-        total.read += one.read
-        total.kept += one.kept
-        total.reasons.update(one.reasons)
-        total.notes.update(one.notes)
-        total.labels.update(one.labels)
-        for reason, seen in one.examples.items():
-            total.examples[reason] = [*total.examples.get(reason, []), *seen][:20]
-        for code, lines in one.note_lines.items():
-            total.note_lines[code] = [*total.note_lines.get(code, []), *lines][:20]
-    return total
-
-
 def _findings(tallies: Sequence[Tally], end: dict[str, Any]) -> list[Finding]:
     from data.report import file_findings
 
     total = merged(tallies)
     return [*file_findings(end), *drop_findings(total), *note_findings(total)]
-
-
-def nothing_left(tallies: Sequence[Tally], field: str = "data.path") -> FactoryError:
-    """The refusal when no row is left to learn from, with the counts."""
-    total = merged(tallies)
-    from data.rows import reason_words
-
-    counted = "; ".join(
-        f"{reason_words(reason)}: {count:,}" for reason, count in total.reasons.most_common(4)
-    )
-    masked = total.reasons["no_trained_tokens"] + total.reasons["no_answer"] + total.reasons["empty_answer"]
-    code = "data_nothing_to_learn" if masked == total.read and masked else "data_no_rows_left"
-    todo = (
-        "no row has an answer to learn: check the roles, or set stage.train_on: all"
-        if code == "data_nothing_to_learn"
-        else "repair the rows, or raise stage.max_length where they are too long"
-    )
-    return refuse(
-        code,
-        f"None of {total.read:,} rows is left to train on ({counted or 'the file is empty'}): {todo}.",
-        field=field,
-        value=total.read,
-        reasons=dict(total.reasons),
-    )
 
 
 def length_report(lengths: Array, max_length: int) -> dict[str, Any]:

@@ -5,8 +5,6 @@ What a command needs beyond typer is imported inside it, so that `factory --help
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 import sys
 import tempfile
@@ -17,14 +15,9 @@ from typing import Annotated
 
 import typer
 
-from core.cli import env, job
+from core.cli import data, env, job, runs, train
 
-_NEIGHBOURS = ("core.cli.train", "core.cli.runs", "core.cli.data")
-MODULES = (
-    *(importlib.import_module(name) for name in _NEIGHBOURS if importlib.util.find_spec(name)),
-    job,
-    env,
-)
+MODULES = (train, runs, job, data, env)
 
 
 def build_app() -> typer.Typer:

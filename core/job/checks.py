@@ -15,11 +15,16 @@ from core.engines import ENGINES, engine_module
 from core.job.machine import CHECKOUT, Machine, disk_free, installed
 from core.job.models import ModelPlace, check_folder, hub_cache, locate, parameter_count
 from core.job.spec import JobSpec
+from core.stages import stage_module
 from data.errors import FactoryError, Finding, Level
 from data.files import find_files
+from data.report import quick_findings
 
 NEEDED = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
 TEMPLATES = CHECKOUT / "templates" / "chat"
+
+ELSEWHERE = ("hub:", "gym:")
+"""Data that is no file: a data set of the hub, tasks made by a generator."""
 
 # Bytes per weight on disk: fp32 weights, and in a checkpoint AdamW's two fp32 moments beside them.
 _BYTES_WEIGHT = 4
@@ -324,24 +329,30 @@ def bytes_needed(case: Case) -> int | None:
 
 
 def _data(case: Case) -> Iterator[Finding]:
-    """Whether the files are there; what is in them is looked at by `data`."""
-    data = case.job.data
-    named = [
-        ("data.path", data.path),
-        *((f"data.sources[{n}].path", one.path) for n, one in enumerate(data.sources)),
-    ]
-    named.append(("data.eval", data.eval if isinstance(data.eval, str) else None))
-    named.append(("data.registry", data.registry))
-    for field, path in named:
-        if path is not None and not path.startswith("hub:"):
-            yield from _files(field, path)
+    """Whether the files are there, and if all are, what a look at their first rows tells."""
+    data, needs = case.job.data, stage_module(case.job.stage.name).NEEDS
+    held_out = data.eval if isinstance(data.eval, str) else None
+    named = {"data.path": data.path, "data.registry": data.registry, "data.eval": held_out}
+    named |= {f"data.sources[{place}].path": source.path for place, source in enumerate(data.sources)}
+    missing = [finding for field, path in named.items() if path for finding in _missing_files(field, path)]
+    if missing:
+        yield from missing
+        return
+    # A child process with limits takes the look: the files may come from anybody.
+    yield from quick_findings(data.model_dump(mode="json"), needs, case.job.stage.name)
+    if held_out:
+        found = quick_findings({"path": held_out}, needs, case.job.stage.name)
+        yield from (replace(one, field="data.eval") for one in found)
 
 
-def _files(field: str, path: str) -> Iterator[Finding]:
+def _missing_files(field: str, path: str) -> list[Finding]:
+    if path.startswith(ELSEWHERE):
+        return []
     try:
         find_files(path)
     except FactoryError as error:
-        yield from (replace(one, field=field) for one in error.findings)
+        return [replace(one, field=field) for one in error.findings]
+    return []
 
 
 CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (

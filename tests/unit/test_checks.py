@@ -20,9 +20,10 @@ NEW_GPU = Machine("Linux", "3.11", 8, 2**36, 2**35, gpus=(Gpu(0, "H200", 2**37, 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
     path = tmp_path / "rows.jsonl"
-    path.write_text(
-        '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n' * 20
+    chats = (
+        [{"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": f"{n}."}] for n in range(20)
     )
+    path.write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
     return path
 
 
@@ -70,7 +71,7 @@ def test_what_would_go_wrong_is_found_first(rows, monkeypatch, text, machine, co
     monkeypatch.setenv("HF_HUB_CACHE", str(rows.parent / "empty-cache"))
     finding = found(text, rows, machine)[code]
     assert finding.level == level
-    assert finding.message.endswith(".") and finding.field
+    assert finding.message.endswith((".", "?")) and finding.field
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,10 @@ NAMES = {kind: [m.Spec.model_fields["name"].default for m in kind] for kind in (
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    (tmp_path / "rows.jsonl").write_text('{"text": "one line of text"}\n' * 30)
+    chats = (
+        [{"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": f"{n}."}] for n in range(30)
+    )
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
     path = tmp_path / "job.yaml"
     path.write_text(f"model: smollm2-135m\ndata: {tmp_path / 'rows.jsonl'}\nstage: sft\n")
     return path
