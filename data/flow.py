@@ -258,8 +258,19 @@ def tidy(row: Row, choices: Choices, tally: Tally, line: int) -> None:
             row[key] = _in_order(turns, choices, tally, line, key == "messages")
 
 
+_ORDINARY: dict[tuple[str, ...], bool] = {}
+"""Whether a pattern of roles has nothing to note, for the patterns seen; most rows of a file share a few."""
+
+
 def _in_order(turns: list[Turn], choices: Choices, tally: Tally, line: int, answered: bool) -> list[Turn]:
     roles = [turn["role"] for turn in turns]
+    key = tuple(roles)
+    ordinary = _ORDINARY.get(key)
+    if ordinary is None and len(_ORDINARY) < 10_000:
+        body = roles[1:] if roles[0] == "system" else roles
+        ordinary = _ORDINARY[key] = body == ["user", "assistant"] * (len(body) // 2) and bool(body)
+    if ordinary and all([turn["content"].strip() for turn in turns]):
+        return turns
     if any(map(str.__eq__, roles, roles[1:])):
         turns = _repeated(turns, choices, tally, line)
         roles = [turn["role"] for turn in turns]

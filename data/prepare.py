@@ -93,10 +93,11 @@ def prepare(
     resolved = resolve(wish)
     held_out = _held_out_source(wish, how)
     voice = Voice.of(tokenizer)
-    key = cache_key([*resolved, *held_out], wish, needs, tokenizer, voice, how)
+    model = tokenizer_text(tokenizer)
+    key = cache_key([*resolved, *held_out], wish, needs, model, voice, how)
     folder = cache_dir / key
     if not (folder / "report.json").exists():
-        _build(folder, resolved, held_out, wish, needs, tokenizer, voice, how, emit, cache_dir)
+        _build(folder, resolved, held_out, wish, needs, tokenizer, model, voice, how, emit, cache_dir)
         made = _load(folder, cached=False)
     else:
         made = _load(folder, cached=True)
@@ -116,11 +117,11 @@ def cache_key(
     resolved: Sequence[Resolved],
     wish: DataSettings,
     needs: Sequence[str],
-    tokenizer: Any,
+    tokenizer: str,
     voice: Voice,
     how: PrepareSettings,
 ) -> str:
-    """A name for everything that decides the ids: file contents, tokenizer, template, settings, our version."""
+    """A name for everything that decides the ids: file contents, tokenizer (as text), template, settings, version."""
     digest = hashlib.sha256()
     plain = {
         "version": VERSION,
@@ -134,7 +135,7 @@ def cache_key(
         "day": time.strftime("%Y-%m-%d") if voice.template and "strftime_now" in voice.template else "",
     }
     digest.update(json.dumps(plain, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
-    digest.update(tokenizer_text(tokenizer).encode("utf-8", "surrogatepass"))
+    digest.update(tokenizer.encode("utf-8", "surrogatepass"))
     for one in resolved:
         for file in one.files:
             digest.update(file_hash(Path(file)).encode())
@@ -178,6 +179,7 @@ def _build(
     wish: DataSettings,
     needs: Sequence[str],
     tokenizer: Any,
+    model: str,
     voice: Voice,
     how: PrepareSettings,
     emit: Emit,
@@ -191,7 +193,7 @@ def _build(
     shutil.rmtree(making, ignore_errors=True)
     try:
         making.mkdir(parents=True)
-        encoder = Encoder(tokenizer, emit, cache_dir / "proofs")
+        encoder = Encoder(tokenizer, emit, cache_dir / "proofs", model)
         with (
             Spool(making, how, wish.too_long) as spool,
             Spool(making, how, wish.too_long, "held-out") as other,

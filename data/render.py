@@ -61,16 +61,37 @@ def _added(tokenizer: Any) -> list[str]:
     return [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
 
 
-@dataclass(frozen=True)
+PROOF_AFTER = 64
+"""A plan is put to the proof when so many rows of its pattern came out as it said."""
+CHECK_EVERY = 256
+"""Of the rows of a proven plan every so many is still rendered and compared."""
+
+
+@dataclass
 class _Plan:
-    """Pieces for one pattern of roles: literals and turn numbers, with the mask."""
+    """Pieces for one pattern of roles: literals and turn numbers, with the mask.
+
+    Until it is proven every row is rendered as well and compared; `proven` turns True when the template says the
+    same for texts made to provoke it (Template.provoking_texts), and False when it does not.
+    """
 
     pieces: tuple[tuple[tuple[str | int, ...], bool], ...]
+    seen: int = 0
+    proven: bool | None = None
+    strips: bool = False
+    learnt: str = ""
 
     def fill(self, contents: Sequence[str]) -> Pieces:
+        """The pieces with the contents of the turns in their places."""
+        return [(text, here == "1") for text, here in zip(self.texts(contents), self.learnt, strict=True)]
+
+    def texts(self, contents: Sequence[str]) -> list[str]:
+        """Only the texts of the pieces."""
+        if self.strips:
+            contents = [content.strip() for content in contents]
         return [
-            ("".join([part if type(part) is str else contents[part] for part in parts]), learnt)  # type: ignore[index]
-            for parts, learnt in self.pieces
+            "".join([part if type(part) is str else contents[part] for part in parts])  # type: ignore[index]
+            for parts, _ in self.pieces
         ]
 
 
@@ -80,8 +101,29 @@ class Renderer:
     def __init__(self, voice: Voice, train_on: str = "assistant", wrap: str | None = None) -> None:
         self.voice, self._train_on, self._wrap = voice, train_on, wrap
         self._template = Template(voice.template, voice.specials) if voice.template else None
-        self._plans: dict[tuple[tuple[str, ...], tuple[bool, ...]], _Plan | None] = {}
+        self._plans: dict[tuple[tuple[str, ...], tuple[bool, ...]], _Plan] = {}
+        self._ready: dict[tuple[str, ...], _Plan] = {}
         self.notes: Counter[str] = Counter()
+
+    def quick(self, row: Row) -> tuple[list[str], str] | None:
+        """(texts, mask as 0s and 1s) of an ordinary conversation whose plan is proven; None for all other rows.
+
+        The same as `sequences`, for the rows that make up nearly all of most files.
+        """
+        turns = row.get("messages")
+        if turns is None or len(row) > 1:
+            return None
+        plan = self._ready.get(tuple([turn["role"] for turn in turns]))
+        if plan is None:
+            return None
+        contents = []
+        for turn in turns:
+            content = turn["content"]
+            if len(turn) > 2 or not content.strip() or "</think>" in content:
+                return None
+            contents.append(content)
+        plan.seen += 1
+        return (plan.texts(contents), plan.learnt) if plan.seen % CHECK_EVERY else None
 
     def sequences(self, row: Row) -> list[Pieces]:
         """The token sequences of a row, as pieces: one for most shapes, chosen and rejected for a preference.
@@ -142,11 +184,10 @@ class Renderer:
             return self._finish([(template.render(turns, tools), True)])
         if not any(learnt):
             raise Unusable("no_answer")
-        if template.marks:
-            marked = _by_marks(template.render_marked(turns, tools), turns, learnt)
-            if marked is not None:
-                return self._finish(marked)
-        pieces = self._by_plan(template, turns, tools, learnt)
+        if tools is None and all([len(turn) == 2 for turn in turns]):
+            pieces = self._by_plan(template, turns, learnt)
+        else:
+            pieces = _exactly(template, turns, tools, learnt)
         self._note_reasoning(turns, pieces)
         return self._finish(pieces)
 
@@ -164,23 +205,47 @@ class Renderer:
             learnt = [at == last for at in range(len(learnt))]
         return learnt
 
-    def _by_plan(self, template: Template, turns: Sequence[Turn], tools: Any, learnt: list[bool]) -> Pieces:
-        full = template.render(turns, tools)
-        if tools is None and all(len(turn) == 2 for turn in turns):
-            key = (tuple([turn["role"] for turn in turns]), tuple(learnt))
-            if key not in self._plans:
-                self._plans[key] = _make_plan(template, *key)
-            plan = self._plans[key]
-            if plan is not None:
-                contents = [turn["content"] for turn in turns]
-                for filled in (plan.fill(contents), plan.fill([content.strip() for content in contents])):
-                    if "".join([text for text, _ in filled]) == full:
-                        return filled
-        return _cut_by_prefixes(template, turns, tools, learnt, full)
+    def _by_plan(self, template: Template, turns: Sequence[Turn], learnt: list[bool]) -> Pieces:
+        """Pieces of a row of plain turns: filled into the plan of its pattern, compared with the template's own."""
+        key = (tuple([turn["role"] for turn in turns]), tuple(learnt))
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = _make_plan(template, *key)
+        contents = [turn["content"] for turn in turns]
+        plan.seen += 1
+        if plan.proven and plan.seen % CHECK_EVERY:
+            return plan.fill(contents)
+        exact = _exactly(template, turns, None, learnt, plan.fill(contents) if plan.pieces else None)
+        if plan.proven is None and plan.seen == PROOF_AFTER:
+            _prove(template, plan, key)
+            self._make_ready(plan, key)
+        elif plan.proven and plan.fill(contents) != exact:
+            plan.proven = False
+            self._ready.pop(key[0], None)
+            self.notes["template_varies"] += 1
+        return exact
+
+    def _make_ready(self, plan: _Plan, key: tuple[tuple[str, ...], tuple[bool, ...]]) -> None:
+        """Offer a proven plan to `quick` when it is the usual one of its roles, its first and last words settled."""
+        roles, learnt = key
+        usual = self._learnt([{"role": role, "content": "x"} for role in roles], None)
+        if not plan.proven or list(learnt) != usual or self._train_on == "all":
+            return
+        contents = [_placeholder(number) for number in range(len(roles))]
+        finished = self._finish(plan.fill(contents))
+        self.notes.clear()
+        literal = type(plan.pieces[0][0][0]) is str and type(plan.pieces[-1][0][-1]) is str
+        if literal and [text for text, _ in finished][1:] == plan.texts(contents)[1:]:
+            pieces = tuple((_parts(text), here) for text, here in finished)
+            self._ready[roles] = _Plan(pieces, proven=True, strips=plan.strips, learnt=plan.learnt)
 
     def _note_reasoning(self, turns: Sequence[Turn], pieces: Pieces) -> None:
         """Count rows whose reasoning the template leaves out of earlier turns."""
-        thoughts = [_thought(turn) for turn in turns if turn["role"] == "assistant"]
+        thoughts = [
+            _thought(turn)
+            for turn in turns
+            if turn["role"] == "assistant" and (len(turn) > 2 or "</think>" in turn["content"])
+        ]
         if any(thoughts):
             text = "".join([piece for piece, _ in pieces])
             if any(thought and thought not in text for thought in thoughts):
@@ -241,7 +306,28 @@ def _thought(turn: Turn) -> str:
     return before.replace("<think>", "").strip() if closed else ""
 
 
-def _by_marks(marked: Pieces | None, turns: Sequence[Turn], learnt: list[bool]) -> Pieces | None:
+def _exactly(
+    template: Template,
+    turns: Sequence[Turn],
+    tools: Any,
+    learnt: Sequence[bool],
+    expected: Pieces | None = None,
+) -> Pieces:
+    """Pieces from the template itself: by its own generation marks, else by construction from prefixes.
+
+    `expected` spares the prefixes when it spells the same text. Raises Unusable where the turns cannot be placed.
+    """
+    if template.marks:
+        marked = _by_marks(template.render_marked(turns, tools), turns, learnt)
+        if marked is not None:
+            return _joined(marked)
+    full = template.render(turns, tools)
+    if expected is not None and "".join([text for text, _ in expected]) == full:
+        return expected
+    return _joined(_cut_by_prefixes(template, turns, tools, learnt, full))
+
+
+def _by_marks(marked: Pieces | None, turns: Sequence[Turn], learnt: Sequence[bool]) -> Pieces | None:
     """Pieces from the template's own generation marks; None when they do not come one per assistant turn."""
     wanted = [here for turn, here in zip(turns, learnt, strict=True) if turn["role"] == "assistant"]
     if marked is None or sum(said for _, said in marked) != len(wanted):
@@ -254,25 +340,51 @@ def _placeholder(number: int) -> str:
     return f"\ue0f2{number}\ue0f3"
 
 
-def _make_plan(template: Template, roles: tuple[str, ...], learnt: tuple[bool, ...]) -> _Plan | None:
-    """The text around the turns of a pattern of roles, with the mask; None where the template defeats placeholders."""
+def _make_plan(template: Template, roles: tuple[str, ...], learnt: tuple[bool, ...]) -> _Plan:
+    """The text around the turns of a pattern of roles, with the mask; an empty plan, proven wrong, where the template
+    defeats placeholders."""
     turns = [{"role": role, "content": _placeholder(number)} for number, role in enumerate(roles)]
     try:
-        full = template.render(turns)
-        spans = [_span(template, turns, None, number, full) for number, here in enumerate(learnt) if here]
+        pieces = _exactly(template, turns, None, learnt)
     except Unusable:
-        return None
-    if any(full.count(turn["content"]) != 1 for turn in turns):
-        return None
-    pieces: list[tuple[tuple[str | int, ...], bool]] = []
-    at = 0
-    for start, end in spans:
-        if not at <= start < end:
-            return None
-        pieces += [(_parts(full[at:start]), False), (_parts(full[start:end]), True)]
-        at = end
-    pieces.append((_parts(full[at:]), False))
-    return _Plan(tuple(piece for piece in pieces if piece[0]))
+        return _Plan((), proven=False)
+    whole = "".join([text for text, _ in pieces])
+    if any(whole.count(turn["content"]) != 1 for turn in turns):
+        return _Plan((), proven=False)
+    mask = "".join(["1" if here else "0" for _, here in pieces])
+    return _Plan(tuple((_parts(text), here) for text, here in pieces), learnt=mask)
+
+
+def _prove(template: Template, plan: _Plan, key: tuple[tuple[str, ...], tuple[bool, ...]]) -> None:
+    """Set plan.proven: whether the plan gives the template's own pieces for every provoking text in every turn,
+    with texts as they are or, for templates that trim, stripped."""
+    roles, learnt = key
+    probes = template.provoking_texts()
+    for plan.strips in (False, True):
+        plan.proven = all(
+            _same(
+                template,
+                plan,
+                roles,
+                learnt,
+                [probes[(at + turn) % len(probes)] for turn in range(len(roles))],
+            )
+            for at in range(len(probes))
+        )
+        if plan.proven:
+            return
+
+
+def _same(
+    template: Template, plan: _Plan, roles: Sequence[str], learnt: Sequence[bool], contents: Sequence[str]
+) -> bool:
+    turns = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
+    try:
+        if template.marks:
+            return _joined(plan.fill(contents)) == _exactly(template, turns, None, learnt)
+        return "".join([text for text, _ in plan.fill(contents)]) == template.render(turns)
+    except Unusable:
+        return False
 
 
 def _parts(text: str) -> tuple[str | int, ...]:

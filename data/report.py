@@ -125,6 +125,10 @@ _NOTES: Mapping[str, tuple[str, str]] = {
         "note",
         "{n} end without an end mark in the template; the end-of-text token was added, so that stopping is learnt.",
     ),
+    "template_varies": (
+        "warning",
+        "{n} were rendered otherwise than the rows before them; each row is now checked.",
+    ),
     "cut": ("warning", "{n} are longer than max_length and were cut at the end."),
 }
 

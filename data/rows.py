@@ -139,10 +139,11 @@ def says_something(turn: Turn) -> bool:
 
 def check_row(row: Row) -> None:
     """Refuse a row that has nothing to teach. Raises Unusable with the reason."""
-    shape = shape_of(row)
-    if shape == "messages":
+    if "messages" in row:
         _check_messages(row["messages"])
-    elif shape == "text":
+        return
+    shape = shape_of(row)
+    if shape == "text":
         if not row["text"].strip():
             raise Unusable("empty_text")
     elif shape == "preference":
@@ -155,6 +156,8 @@ def check_row(row: Row) -> None:
 
 
 def _check_messages(messages: list[Turn]) -> None:
+    if messages and messages[-1]["role"] == "assistant" and messages[-1]["content"].strip():
+        return
     answers = [turn for turn in messages if turn["role"] == "assistant"]
     if not answers:
         raise Unusable("no_answer", ", ".join(turn["role"] for turn in messages[:8]))

@@ -35,6 +35,7 @@ class Spool:
         self._lengths: list[Array] = []
         self._full: list[Array] = []
         self._digests: list[Array] = []
+        self._taught: list[Array] = []
         self._files: list[Array] = []
         self._undone: list[tuple[int, int, str]] = []
         self._cut_lines: list[tuple[int, int]] = []
@@ -82,6 +83,7 @@ class Spool:
         ids[inside].tofile(self._streams[0])
         learnt[inside].astype(np.uint8).tofile(self._streams[1])
         self._lengths.append(kept_length.reshape(-1, self._per_row)[good])
+        self._taught.append(taught.reshape(-1, self._per_row)[good].sum(axis=1))
         self._digests.append(np.asarray(frame["digests"], np.int64)[good])
         self._files.append(np.asarray(frame["files"], np.int32)[good])
         if "cells" in frame:
@@ -189,12 +191,7 @@ class Spool:
 
     def _write(self, name: str, rows: Array, lengths: Array, findings: list[Finding]) -> dict[str, int]:
         """Write the examples made of `rows`; returns counts of rows, sequences and tokens."""
-        ids = (
-            np.memmap(self._paths[0], np.int32, "r")
-            if self._paths[0].stat().st_size
-            else np.empty(0, np.int32)
-        )
-        learnt = np.memmap(self._paths[1], np.uint8, "r") if len(ids) else np.empty(0, np.uint8)
+        ids, learnt = _mapped(self._paths[0], np.int32), _mapped(self._paths[1], np.uint8)
         starts = (np.cumsum(lengths.ravel()) - lengths.ravel()).reshape(lengths.shape)
         spans = _spans(starts[rows, 0], lengths[rows, 0], self._how)
         path = self._folder / name
@@ -207,7 +204,12 @@ class Spool:
         else:
             examples = _write_plain(path, ids, learnt, spans, self._kind, self._chosen_cells(rows))
         tokens = int(lengths[rows].sum())
-        return {"rows": len(rows), "sequences": examples, "tokens": tokens, "learnt": _learnt(learnt, spans)}
+        return {
+            "rows": len(rows),
+            "sequences": examples,
+            "tokens": tokens,
+            "learnt": int(np.concatenate(self._taught)[rows].sum()),
+        }
 
     def _chosen_cells(self, rows: Array) -> list[Any] | None:
         return [self._cells[row] for row in rows.tolist()] if self._cells else None
@@ -296,8 +298,12 @@ def _spans(starts: Array, lengths: Array, how: PrepareSettings) -> list[tuple[in
     return spans
 
 
-def _learnt(learnt: Array, spans: Sequence[tuple[int, int]]) -> int:
-    return sum(int(learnt[start : start + length].sum()) for start, length in spans)
+def _mapped(path: Path, kind: Any) -> Array:
+    """A file of numbers as an array that the system pages in as needed."""
+    if not path.stat().st_size:
+        return np.empty(0, kind)
+    # A plain view: slices of np.memmap itself cost three times as much.
+    return np.memmap(path, kind, "r").view(np.ndarray)
 
 
 def _note_packing(

@@ -90,7 +90,20 @@ class Template:
                 field="model.template",
             ) from None
         self._specials = dict(specials)
+        self._source = source
         self.marks = "generation %}" in source or "generation -%}" in source
+
+    def provoking_texts(self) -> list[str]:
+        """Texts that a template could treat in a way of its own: blanks around them, marks of reasoning and tools,
+        and every literal that stands in the template, alone, in the middle, at the beginning and at the end."""
+        tree = self._environment.parse(self._source)
+        literals = {node.value for node in tree.find_all(jinja2.nodes.Const) if isinstance(node.value, str)}
+        words = [
+            one
+            for literal in sorted(literals)
+            for one in (literal, f"a{literal}b", f"{literal}b", f"a{literal}")
+        ]
+        return [*_PROVOKING, *words]
 
     def render(
         self, turns: Sequence[Turn], tools: list[dict[str, Any]] | None = None, answer_next: bool = False
@@ -138,6 +151,13 @@ class Template:
             said, _, rest = rest.partition(_CLOSE)
             pieces += [(before, False), (said, True)]
         return [piece for piece in pieces if piece[0]]
+
+
+_PROVOKING = (
+    "x", " x", "x ", "\n x \n", "", "<think>\nx\n</think>\n\ny", "</think>", "<tool_call>{}</tool_call>", "{{ x }}",
+    "{% x %}", "<x>", "a\n\nb", "\\n", "'", '"', "&amp; <b>", "7", "True", "None", "[1]", "ß", "\u3000x\u3000",
+    "<|im_end|>", "</s>",
+)  # fmt: skip
 
 
 def for_template(turns: Sequence[Turn]) -> list[Turn]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import xxhash
 
 from data.flow import FileInfo, Flow, one_per_turn
-from data.render import Pieces, Renderer, Voice
+from data.render import Renderer, Voice
 from data.rows import Row, Unusable, shape_of
 from data.settings import Choices
 from data.sources import Resolved
@@ -133,33 +133,31 @@ class _Batch:
 
     def add(self, renderer: Renderer, row: Row, number: int, line: int, info: FileInfo) -> None:
         """Render one row; what cannot be rendered is counted as dropped."""
-        try:
-            sequences = renderer.sequences(row)
-        except Unusable as reason:
-            info.tally.undo(reason.reason, 1, [line], reason.text, info.file)
-            return
-        for code in renderer.notes:
-            info.tally.note(code, line)
-        renderer.notes.clear()
-        texts = [text for pieces in sequences for text, _ in pieces]
-        whole = "\x1f".join(texts)
-        if not whole.isascii() or "\x00" in whole:
-            sequences = _clean_pieces(sequences, whole, info, line)
-            texts = [text for pieces in sequences for text, _ in pieces]
-            whole = "\x1f".join(texts)
-        digest = _digest(whole, self._seed)
-        here = (number, line, digest)
-        if digest in self._seen and here != self._last:
-            if self._drop:
-                info.tally.undo("duplicate", 1, [line], "", info.file)
+        quick = renderer.quick(row)
+        if quick is not None:
+            texts, learnt = quick
+            per = [len(texts)]
+        else:
+            try:
+                sequences = renderer.sequences(row)
+            except Unusable as reason:
+                info.tally.undo(reason.reason, 1, [line], reason.text, info.file)
                 return
-            info.tally.note("duplicates", line)
-        self._seen.add(digest)
-        self._last = here
+            for code in renderer.notes:
+                info.tally.note(code, line)
+            renderer.notes.clear()
+            texts = [text for pieces in sequences for text, _ in pieces]
+            learnt = "".join(["1" if here else "0" for pieces in sequences for _, here in pieces])
+            per = [len(pieces) for pieces in sequences]
+        whole = "\x1f".join(texts)
+        if (not whole.isascii() or "\x00" in whole) and _marks_in(whole, info, line):
+            texts = [_mend(text) for text in texts]
+            whole = "\x1f".join(texts)
+        if self._repeats((number, line, _digest(whole, self._seed)), info):
+            return
         self.texts += texts
-        self.learnt += ["1" if learnt else "0" for pieces in sequences for _, learnt in pieces]
-        self.per += [len(pieces) for pieces in sequences]
-        self.digests.append(digest)
+        self.learnt.append(learnt)
+        self.per += per
         self.lines.append(line)
         self.files.append(number)
         self.cells.append(cells_of(row))
@@ -167,6 +165,19 @@ class _Batch:
             self.kind = _KINDS.get(shape_of(row), "learn")
         if self._with_rows:
             self.rows.append(row)
+
+    def _repeats(self, here: tuple[int, int, int], info: FileInfo) -> bool:
+        """Whether the row repeats an earlier one and is to be left out. A row used twice by its weight is no repeat."""
+        number, line, digest = here
+        if digest in self._seen and here != self._last:
+            if self._drop:
+                info.tally.undo("duplicate", 1, [line], "", info.file)
+                return True
+            info.tally.note("duplicates", line)
+        self._seen.add(digest)
+        self._last = here
+        self.digests.append(digest)
+        return False
 
 
 _KINDS = {"preference": "pair", "prompt": "prompt"}
@@ -185,14 +196,6 @@ def cells_of(row: Row) -> dict[str, Any]:
 def _digest(text: str, seed: int) -> int:
     # 63 bits: JSON readers elsewhere take no unsigned 64-bit numbers.
     return xxhash.xxh3_64_intdigest(text.encode("utf-8", "replace"), seed) >> 1
-
-
-def _clean_pieces(sequences: Sequence[Pieces], whole: str, info: FileInfo, line: int) -> list[Pieces]:
-    """Pieces without NULs and half characters, each kind counted once per row."""
-    bad = _marks_in(whole, info, line)
-    return (
-        [[(_mend(text), here) for text, here in pieces] for pieces in sequences] if bad else list(sequences)
-    )
 
 
 def _marks_in(text: str, info: FileInfo, line: int) -> bool:
