@@ -86,21 +86,24 @@ class Flow:
         for opened, items, info in self._opened(resolved):
             number = len(self.files)
             self.files.append(info)
-            for line, row in self._rows(opened, items, info):
-                copies = int((seen + 1) * source.weight) - int(seen * source.weight)
-                seen += 1
-                info.used += copies
-                if len(self.prompts) < PROMPTS:
-                    self._keep_prompt(row)
-                for _ in range(copies):
-                    yield number, line, row
-                taken += 1
-                if source.take is not None and taken >= source.take:
-                    break
-            for code, lines in opened.notes.items():
-                info.tally.notes[code] += len(lines)
-                info.tally.note_lines.setdefault(code, []).extend(lines[:20])
-            if source.take is not None and taken >= source.take:
+            try:
+                for line, row in self._rows(opened, items, info):
+                    copies = int((seen + 1) * source.weight) - int(seen * source.weight)
+                    seen += 1
+                    info.used += copies
+                    if len(self.prompts) < PROMPTS:
+                        self._keep_prompt(row)
+                    for _ in range(copies):
+                        yield number, line, row
+                    taken += 1
+                    if taken == source.take:
+                        break
+            finally:
+                opened.close()
+                for code, lines in opened.notes.items():
+                    info.tally.notes[code] += len(lines)
+                    info.tally.note_lines.setdefault(code, []).extend(lines[:20])
+            if taken == source.take:
                 return
 
     def _keep_prompt(self, row: Row) -> None:
@@ -127,6 +130,7 @@ class Flow:
         for file in resolved.files:
             try:
                 opened, _, info = self._look(file, resolved)
+                opened.close()
             except FactoryError as error:
                 last = error
                 self.ignored[file] = error.findings[0].message
@@ -142,6 +146,13 @@ class Flow:
 
     def _look(self, file: str, resolved: Resolved) -> tuple[FileRows, Iterator[Item], FileInfo]:
         opened = read_file(Path(file), resolved.source, self._choices.documents)
+        try:
+            return self._understand(opened, resolved)
+        except BaseException:
+            opened.close()
+            raise
+
+    def _understand(self, opened: FileRows, resolved: Resolved) -> tuple[FileRows, Iterator[Item], FileInfo]:
         sample = list(itertools.islice(opened.items, SAMPLE))
         records = [record for _, record in sample if not isinstance(record, Unusable)]
         if not records:

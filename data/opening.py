@@ -45,6 +45,8 @@ class Opened:
     head: bytes
     kind: str
     packed: str | None
+    raw: IO[bytes]
+    """The file itself, to be closed by whoever opened it."""
 
 
 def open_file(path: Path) -> Opened:
@@ -54,6 +56,14 @@ def open_file(path: Path) -> Opened:
     a link, not a file, a zip, binary, or grows beyond the limits of data.limits while it is read.
     """
     raw = _open_raw(path)
+    try:
+        return _look_into(raw, path)
+    except BaseException:
+        raw.close()
+        raise
+
+
+def _look_into(raw: io.BufferedReader, path: Path) -> Opened:
     size = os.fstat(raw.fileno()).st_size
     magic = raw.read(8)
     raw.seek(0)
@@ -75,7 +85,7 @@ def open_file(path: Path) -> Opened:
             field="data.path",
             value=str(path),
         )
-    return Opened(path, stream, head, _kind_of(head, path), packed)
+    return Opened(path, stream, head, _kind_of(head, path), packed, raw)
 
 
 def _open_raw(path: Path) -> io.BufferedReader:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from data.encoding import guess_encoding, text_of
 from data.errors import refuse
@@ -30,6 +30,13 @@ class FileRows:
     items: Iterator[Item]
     detail: str = ""
     notes: dict[str, list[int]] = field(default_factory=dict)
+    held: list[IO[Any]] = field(default_factory=list)
+    """Open streams, to be closed when the rows have been read."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+        for stream in self.held:
+            stream.close()
 
 
 def read_file(path: Path, source: Source = Source(), documents: str = "file") -> FileRows:  # noqa: B008 - frozen
@@ -38,9 +45,16 @@ def read_file(path: Path, source: Source = Source(), documents: str = "file") ->
     notes: dict[str, list[int]] = {}
     if opened.packed:
         notes[f"unpacked:{opened.packed}"] = [1]
-    if opened.kind in ("parquet", "arrow", "arrow_stream", "xlsx"):
-        return _table(opened, source, notes)
-    return _text(opened, source, documents, notes)
+    try:
+        if opened.kind in ("parquet", "arrow", "arrow_stream", "xlsx"):
+            made = _table(opened, source, notes)
+        else:
+            made = _text(opened, source, documents, notes)
+    except BaseException:
+        opened.raw.close()
+        raise
+    made.held.append(opened.raw)
+    return made
 
 
 def _table(opened: Opened, source: Source, notes: dict[str, list[int]]) -> FileRows:
@@ -72,9 +86,11 @@ def _text(opened: Opened, source: Source, documents: str, notes: dict[str, list[
     kind, dialect = _kind(head, opened.path, source)
     stream = opened.stream
     detail = ""
+    held: list[IO[Any]] = []
     if kind in ("json", "jsonl"):
         if encoding not in ("utf-8", "utf-8-sig"):
-            stream = io.BufferedReader(_AsUtf8(text_of(stream, encoding)), 2**20)
+            held.append(text := text_of(stream, encoding))
+            stream = io.BufferedReader(_AsUtf8(text), 2**20)
         size = opened.path.stat().st_size if opened.packed is None else 0
         if kind == "jsonl":
             items = read_lines(stream, notes)
@@ -84,13 +100,15 @@ def _text(opened: Opened, source: Source, documents: str, notes: dict[str, list[
         detail = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}.get(
             dialect.delimiter, dialect.delimiter
         )
-        items = read_delimited(_decoded(stream, encoding), dialect, notes)
+        held.append(text := _decoded(stream, encoding))
+        items = read_delimited(text, dialect, notes)
     else:
-        items = read_text(_decoded(stream, encoding), documents)
-    return FileRows(opened.path, kind, encoding, items, detail, notes)
+        held.append(text := _decoded(stream, encoding))
+        items = read_text(text, documents)
+    return FileRows(opened.path, kind, encoding, items, detail, notes, held)
 
 
-def _decoded(stream: io.BufferedReader, encoding: str) -> IO[str]:
+def _decoded(stream: io.BufferedReader, encoding: str) -> io.TextIOWrapper:
     return text_of(stream, "utf-8-sig" if encoding == "utf-8" else encoding)
 
 

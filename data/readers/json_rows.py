@@ -17,6 +17,18 @@ Item = tuple[int, dict[str, Any] | Unusable]
 """(line or row number, record) as every reader yields it; an Unusable stands for a record that could not be read."""
 
 WRAPPERS = ("data", "rows", "train", "examples", "items", "records", "dataset", "samples", "instances")
+ROW_WORDS = (
+    "prompt",
+    "instruction",
+    "question",
+    "query",
+    "text",
+    "messages",
+    "conversations",
+    "conversation",
+    "chosen",
+)
+"""An object with one of these is a row, whatever lists it holds besides."""
 _MESSAGE_KEYS = (
     {"role", "content"},
     {"from", "value"},
@@ -153,17 +165,25 @@ def _expand_object(value: dict[str, Any], notes: dict[str, list[int]]) -> Iterat
         for number, cells in enumerate(zip(*columns.values(), strict=True), 1):
             yield number, as_record(dict(zip(columns, cells, strict=True)))
         return
+    field = _wrapped_in(value)
+    if field is not None:
+        notes.setdefault(f"wrapped_in:{field}", []).append(1)
+        yield from expand(value[field], notes)
+        return
+    yield 1, as_record(value)
+
+
+def _wrapped_in(value: dict[str, Any]) -> str | None:
+    """The field that holds the rows of a wrapped list, or None when the object is itself a row."""
+    if any(isinstance(value.get(word), (str, list)) for word in ROW_WORDS):
+        return None
     lists = [
         k
         for k, v in value.items()
         if isinstance(v, list) and v and isinstance(v[0], dict) and not _is_turns(v)
     ]
     named = [k for k in lists if k in WRAPPERS] or lists
-    if len(named) == 1 and not isinstance(value.get("instruction"), str):
-        notes.setdefault(f"wrapped_in:{named[0]}", []).append(1)
-        yield from expand(value[named[0]], notes)
-        return
-    yield 1, as_record(value)
+    return named[0] if len(named) == 1 else None
 
 
 def _columns(value: dict[str, Any]) -> dict[str, list[Any]] | None:
