@@ -14,6 +14,7 @@ from pathlib import Path
 from core.engines import ENGINES, engine_module
 from core.job.machine import CHECKOUT, Machine, disk_free, installed
 from core.job.models import ModelPlace, check_folder, hub_cache, locate, parameter_count
+from core.job.presets import preset_for
 from core.job.spec import JobSpec
 from core.stages import stage_module
 from data.errors import FactoryError, Finding, Level
@@ -25,6 +26,10 @@ TEMPLATES = CHECKOUT / "templates" / "chat"
 
 ELSEWHERE = ("hub:", "gym:")
 """Data that is no file: a data set of the hub, tasks made by a generator."""
+
+TOO_HIGH = 25
+"""A learning rate so many times the preset is hardly meant; the highest that recipes use on purpose stay below.
+It catches a rate for fine-tuning in a preference stage, too: those take a fortieth of it (TRL's documentation)."""
 
 # Bytes per weight on disk: fp32 weights, and in a checkpoint AdamW's two fp32 moments beside them.
 _BYTES_WEIGHT = 4
@@ -202,25 +207,25 @@ def _schedule(case: Case) -> Iterator[Finding]:
 
 
 def _learning_rate(case: Case) -> Iterator[Finding]:
-    rate, method = case.job.train.learning_rate, case.job.method.name
-    # Highest rates that recipes use on purpose: 2e-4 LoRA, 2e-5 full (TRL docs, Axolotl examples), times 25.
-    usual, limit = (2e-5, 5e-4) if method == "full" else (2e-4, 5e-3)
+    rate, stage, method = case.job.train.learning_rate, case.job.stage.name, case.job.method.name
+    preset = preset_for(stage, None)
+    usual = preset.full_rate if method == "full" else preset.lora_rate
     if rate == 0:
         yield _find(
             "learning_rate_zero",
             "warning",
             "train.learning_rate",
             rate,
-            f"train.learning_rate 0 learns nothing; {usual:g} is usual for {method}.",
+            f"train.learning_rate 0 learns nothing; {usual:g} is usual for {stage} with {method}.",
             train__learning_rate=usual,
         )
-    if rate is not None and rate > limit:
+    if rate is not None and rate > TOO_HIGH * usual:
         yield _find(
             "learning_rate_high",
             "warning",
             "train.learning_rate",
             rate,
-            f"train.learning_rate {rate:g} is far above what {method} takes ({usual:g} is usual): "
+            f"train.learning_rate {rate:g} is far above the usual {usual:g} for {stage} with {method}: "
             "the loss will most likely grow; lower it.",
             train__learning_rate=usual,
         )
