@@ -7,16 +7,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.zygote import Zygote
 
 pytest_plugins = ("tests.tiers",)
+
+# The same examples every time, so that the default tier says the same twice; --slow draws new ones. No deadline: a
+# busy machine is no fault of the code, and what must be fast has a test of its own.
+settings.register_profile("default", deadline=None, database=None, derandomize=True)
+settings.register_profile("slow", deadline=None, database=None, derandomize=False, print_blob=True)
+settings.load_profile("default")
 
 # Before anything imports the libraries, which read these once.
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 for _name in ("FACTORY_HOME", "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
     os.environ.pop(_name, None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw new examples with --slow."""
+    if config.getoption("--slow"):
+        settings.load_profile("slow")
 
 
 @pytest.fixture(autouse=True)
