@@ -11,12 +11,15 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from core.cli import build_app, main
 from core.engines import ENGINES
+from core.job.load import check_values
+from core.job.presets import resolve
 from core.job.schema import Schema, allowed, alternatives, job_schema, names_of
 from core.methods import METHODS
 from core.rewards import REWARDS
@@ -85,7 +88,20 @@ def _default(name: str, node: Schema, form: Schema) -> str:
     value = node.get("default")
     if isinstance(value, dict) or ("default" not in node and form is job_schema()):
         return f"`{_named_default(name)}`" if names_of(node) else ""
+    if value is None and form.get("title") == "TrainSpec" and name in _by_preset():
+        return "by preset"
     return "" if value is None else f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+@cache
+def _by_preset() -> frozenset[str]:
+    """The fields of `train` that the presets of core/job/presets.py fill."""
+    job = check_values({"model": "smollm2-135m", "data": "rows.jsonl", "stage": "sft"})
+    filled = resolve(job, parameters=None, gpu=False).job.train
+    fields = type(job.train).model_fields
+    return frozenset(
+        key for key in fields if getattr(job.train, key) is None and getattr(filled, key) is not None
+    )
 
 
 def _named_default(name: str) -> str:
