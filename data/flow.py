@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data.detect import choose, explain, stages_for
+from data.detect import GUESS, choose, explain, stages_for
 from data.errors import FactoryError, refuse
 from data.formats import format_module
 from data.formats.base import Match, gathers
@@ -126,6 +126,7 @@ class Flow:
 
     def _sort_out(self, resolved: Resolved) -> tuple[list[str], FactoryError | None]:
         by_format: dict[str, list[str]] = {}
+        sure: set[str] = set()
         last: FactoryError | None = None
         for file in resolved.files:
             try:
@@ -136,9 +137,11 @@ class Flow:
                 self.ignored[file] = error.findings[0].message
             else:
                 by_format.setdefault(info.match.format, []).append(file)
+                if info.match.sure > GUESS:
+                    sure.add(info.match.format)
         if not by_format:
             return [], last
-        chosen = max(by_format, key=lambda name: sum(Path(file).stat().st_size for file in by_format[name]))
+        chosen = max(by_format, key=lambda name: (name in sure, _bytes(by_format[name])))
         for name, files in by_format.items():
             if name != chosen:
                 self.ignored.update({file: f"format {name}, while most files are {chosen}" for file in files})
@@ -197,6 +200,10 @@ class Flow:
                 if "label" in row:
                     tally.labels["good" if row["label"] else "bad"] += 1
                 yield line, row
+
+
+def _bytes(files: Sequence[str]) -> int:
+    return sum(Path(file).stat().st_size for file in files)
 
 
 def question_of(row: Row) -> str:

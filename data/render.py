@@ -405,14 +405,7 @@ def _span(template: Template, turns: Sequence[Turn], tools: Any, number: int, fu
     as the generation prompt leaves it, to its end mark."""
     mark = turns[number]["content"]
     content = full.index(mark)
-    try:
-        header = template.render(turns[:number], tools, answer_next=True)
-        start = _common(header, full[:content])
-        before = template.render(turns[:number], tools) if number else ""
-        if start < _common(before, full[:content]):
-            start = content
-    except Unusable:
-        start = content
+    start = _start(template, turns, tools, number, full[:content])
     end = content + len(mark)
     try:
         tail = template.render(turns[: number + 1], tools).rpartition(mark)[2]
@@ -420,6 +413,20 @@ def _span(template: Template, turns: Sequence[Turn], tools: Any, number: int, fu
         tail = ""
     end += _common(tail.rstrip() or tail, full[end:])
     return start, end
+
+
+def _start(template: Template, turns: Sequence[Turn], tools: Any, number: int, ahead: str) -> int:
+    """Where turn `number` begins to be learnt in the text `ahead` of its content: behind the generation prompt, as
+    far as it is spelled the same; for a template without one, at the blanks that the model itself would write."""
+    try:
+        header = template.render(turns[:number], tools, answer_next=True)
+        before = template.render(turns[:number], tools) if number else ""
+    except Unusable:
+        return len(ahead)
+    if header == before:
+        return len(ahead.rstrip(" "))
+    start = _common(header, ahead)
+    return start if start >= _common(before, ahead) else len(ahead)
 
 
 def _common(one: str, other: str) -> int:
@@ -459,32 +466,44 @@ def _cut_by_prefixes(
 
 
 def _place(template: Template, turns: Sequence[Turn], tools: Any, number: int, full: str) -> tuple[int, int]:
+    """Start and end of what is learnt of turn `number` in `full`."""
     mark = _placeholder(number)
-    masked = [{"role": t["role"], "content": mark} if at == number else t for at, t in enumerate(turns)]
+    masked = [{**turn, "content": mark} if at == number else turn for at, turn in enumerate(turns)]
     shown = template.render(masked, tools)
     if shown.count(mark) != 1:
-        raise Unusable("mask_unclear", full[:160])
+        # The template shows no text here (a turn that only calls a tool).
+        return _place_by_prefixes(template, turns, tools, number, full)
     before, after = shown.split(mark)
     start, end = _span(template, masked, tools, number, shown)
     tail = end - len(before) - len(mark)
     if full.endswith(after):
         behind = len(full) - len(after)
-    elif number + 1 < len(turns):
-        # The end differs (a template that treats the last turn in its own way): the next header must be found whole.
-        behind = _behind(template, turns, tools, number, full)
     else:
-        raise Unusable("mask_unclear", full[:160])
+        # What follows differs (a template that treats the last turn in its own way): the turn must end by itself.
+        behind = _behind(template, turns, masked, tools, number, full)
     if not full.startswith(before[:start]) or behind < start:
         raise Unusable("mask_unclear", full[:160])
     return start, behind + tail
 
 
-def _behind(template: Template, turns: Sequence[Turn], tools: Any, number: int, full: str) -> int:
-    """The end of turn `number` in `full`, from the rendering that stops there, without its end mark's length."""
+def _behind(
+    template: Template, turns: Sequence[Turn], masked: Sequence[Turn], tools: Any, number: int, full: str
+) -> int:
+    """Where the text of turn `number` ends in `full`, from the rendering that stops at this turn."""
     upto = template.render(turns[: number + 1], tools)
-    mark = _placeholder(number)
-    masked = [*turns[:number], {"role": turns[number]["role"], "content": mark}]
-    tail = template.render(masked, tools).rpartition(mark)[2]
+    tail = template.render(masked[: number + 1], tools).rpartition(_placeholder(number))[2]
     if not full.startswith(upto):
         raise Unusable("mask_unclear", full[:160])
     return len(upto) - len(tail)
+
+
+def _place_by_prefixes(
+    template: Template, turns: Sequence[Turn], tools: Any, number: int, full: str
+) -> tuple[int, int]:
+    """The same where the turn's text does not show: from the end of its header to the end of the rendering that
+    stops at it. Both must be how `full` begins."""
+    header = template.render(turns[:number], tools, answer_next=True)
+    upto = template.render(turns[: number + 1], tools)
+    if not full.startswith(header) or not full.startswith(upto):
+        raise Unusable("mask_unclear", full[:160])
+    return len(header), len(upto.rstrip())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from data.errors import Finding
+from data.errors import Finding, refuse
 from data.pack import pack
 from data.report import Tally, drop_findings, merged, note_findings, nothing_left
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from data.tokens import Encoder
 
 Array = npt.NDArray[Any]
+MAX_UNMASKED = 0.1
+"""Share of rows without a learnt token above which preparation is refused: something is wrong with all of them."""
 IGNORED = -100
 """Label of a token that is not learnt, as torch's cross entropy has it."""
 
@@ -133,6 +135,7 @@ class Spool:
         lengths = _stacked(self._lengths, self._per_row)
         if not len(lengths):
             raise nothing_left(tallies)
+        _refuse_unmasked(tallies)
         findings: list[Finding] = []
         train, out = self._split(lengths, held_out, findings)
         counts = {"train": self._write("train.arrow", train, lengths, findings)}
@@ -252,6 +255,20 @@ def _findings(tallies: Sequence[Tally], end: dict[str, Any]) -> list[Finding]:
 
     total = merged(tallies)
     return [*file_findings(end), *drop_findings(total), *note_findings(total)]
+
+
+def _refuse_unmasked(tallies: Sequence[Tally]) -> None:
+    """Raise FactoryError when more than a small share of the rows has no token that is known to be the answer's."""
+    total = merged(tallies)
+    lost = total.reasons["no_trained_tokens"] + total.reasons["mask_unclear"]
+    if lost > MAX_UNMASKED * total.read:
+        raise refuse(
+            "data_masks_unclear",
+            f"{lost:,} of {total.read:,} rows have no token to learn from: the template does not show where answers "
+            "begin; choose another with model.template, or set stage.train_on: all.",
+            field="model.template",
+            value=lost,
+        )
 
 
 def length_report(lengths: Array, max_length: int) -> dict[str, Any]:
