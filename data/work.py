@@ -188,9 +188,16 @@ def cells_of(row: Row) -> dict[str, Any]:
     if "messages" in row or "text" in row:
         return {}
     cells: dict[str, Any] = {key: row[key] for key in ("label", "margin", "answer") if key in row}
+    if shape_of(row) == "prompt":
+        cells["prompt"] = prompt_text(row["prompt"])
     if row.get("extra"):
         cells["extra"] = json.dumps(row["extra"], ensure_ascii=False, default=str)
     return cells
+
+
+def prompt_text(prompt: Any) -> str:
+    """A prompt as rewards read it: the text, or what all turns say, one under the other."""
+    return prompt if isinstance(prompt, str) else "\n".join(str(turn["content"]) for turn in prompt)
 
 
 def _digest(text: str, seed: int) -> int:

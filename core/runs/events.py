@@ -105,6 +105,8 @@ class Sample(Event):
     answer: str
     kind: str = "during"
     """When it was asked: before, during or after training."""
+    scores: dict[str, float] = {}
+    """What each reward gave, where there are rewards."""
 
 
 class Checkpoint(Event):

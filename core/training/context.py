@@ -9,6 +9,7 @@ from typing import Any
 
 from core.job.schedule import Schedule
 from core.job.spec import JobSpec
+from data.errors import Finding
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class Context:
     schedule: Schedule
     callbacks: list[Any]
     gpu: bool
+    home: Path
+    emit: Callable[[Finding], None]
+    """Takes what is worth telling while the trainer is built and runs."""
+    show: Callable[[int, str, str, dict[str, float]], None]
+    """Takes an answer given during training: step, prompt, answer, score per reward."""
     fresh_adapter: bool = False
     """Whether the model wears an adapter that has learnt nothing yet: without it, it is the model of before."""
     frozen_copy: Callable[[], Any] = lambda: None

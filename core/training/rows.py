@@ -19,9 +19,10 @@ def rows_for(job: JobSpec, run_home: Path, tokenizer: Any, emit: Callable[[Event
     `run_home` is the home folder; `emit` takes each finding about the data as a warning event. Raises FactoryError
     when the data cannot be read, does not fit the stage, or leaves nothing to learn.
     """
-    stage = job.stage
+    stage: Any = job.stage
+    needs = stage_module(stage.name).NEEDS
     settings = PrepareSettings(
-        max_length=stage.max_length,
+        max_length=stage.max_prompt_length if "prompt" in needs else stage.max_length,
         packing=getattr(stage, "packing", False),
         split_long=stage.name == "pretrain",
         train_on=getattr(stage, "train_on", "all" if stage.name == "pretrain" else "assistant"),
@@ -29,10 +30,11 @@ def rows_for(job: JobSpec, run_home: Path, tokenizer: Any, emit: Callable[[Event
         seed=job.train.seed,
         stage=stage.name,
     )
-    needs = stage_module(stage.name).NEEDS
     plain = job.data.model_dump(mode="json")
+    cache = run_home / "cache" / "rows"
+    return prepare(plain, needs, tokenizer, settings, cache, lambda finding: emit(as_event(finding)))
 
-    def tell(finding: Finding) -> None:
-        emit(Warn(code=finding.code, message=finding.message, field=finding.field, level=finding.level))
 
-    return prepare(plain, needs, tokenizer, settings, run_home / "cache" / "rows", tell)
+def as_event(finding: Finding) -> Warn:
+    """A finding in the words of a run's events: nothing worth telling is known only to the log."""
+    return Warn(code=finding.code, message=finding.message, field=finding.field, level=finding.level)

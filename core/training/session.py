@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from typing import Any
 
@@ -21,7 +22,7 @@ from core.stages import stage_module
 from core.training.callbacks import RunCallback
 from core.training.context import Context
 from core.training.model import load_model, load_tokenizer, save_model
-from core.training.rows import rows_for
+from core.training.rows import as_event, rows_for
 from core.training.samples import answer_prompts
 from core.training.stop import Stopped, StopRequest
 
@@ -46,7 +47,7 @@ def train(run: Run, stop: StopRequest) -> None:
     writer.emit(events.Phase(name="preparing", text="Preparing the data"))
     prepared = rows_for(job, run.home, tokenizer, writer.emit)
     stop.check()
-    plan = schedule(job.train, prepared.rows)
+    plan = schedule(job.train, prepared.rows * job.stage.repeats)
     stage = stage_module(job.stage.name)
     model = load_model(job, run.home, gpu=gpu, task=stage.TASK)
     model.config.pad_token_id = tokenizer.pad_token_id
@@ -77,6 +78,11 @@ def train(run: Run, stop: StopRequest) -> None:
         schedule=plan,
         callbacks=[callback],
         gpu=gpu,
+        home=run.home,
+        emit=lambda finding: writer.emit(as_event(finding)),
+        show=lambda step, prompt, answer, scores: writer.emit(
+            events.Sample(step=step, prompt=prompt, answer=answer, scores=_numbers(scores))
+        ),
         fresh_adapter=job.method.name in ADAPTERS,
         frozen_copy=lambda: load_model(job, run.home, gpu=gpu, task=stage.TASK).requires_grad_(False),
     )
@@ -142,6 +148,11 @@ def _last_loss(trainer: Any) -> float | None:
 def _emit_samples(writer: EventWriter, step: int, kind: str, prompts: list[str], answers: list[str]) -> None:
     for prompt, answer in zip(prompts, answers, strict=True):
         writer.emit(events.Sample(step=step, kind=kind, prompt=prompt, answer=answer))
+
+
+def _numbers(scores: dict[str, float]) -> dict[str, float]:
+    """The scores that are numbers: a reward that does not apply to a row gives none."""
+    return {name: score for name, score in scores.items() if math.isfinite(score)}
 
 
 def _trainable(model: Any) -> int:

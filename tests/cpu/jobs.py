@@ -243,3 +243,56 @@ def file_with(path: str, text: str) -> str:
     """Write a text file; its path."""
     Path(path).write_text(text, "utf-8")
     return path
+
+
+def plain_trl_online(
+    stage: str,
+    model: str,
+    rows: list[dict[str, Any]],
+    out: str,
+    settings: dict[str, Any],
+    lora: dict[str, Any] | None,
+) -> list[list[float]]:
+    """The script a user would write by hand with trl 1.12 for grpo or rloo: loss and mean reward per step.
+
+    The reward is 0 for up to 40 characters, and falls evenly to -1 over the next 100.
+    """
+    import torch
+    from datasets import Dataset
+    from peft import LoraConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+    from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+
+    config, trainer_class = {"grpo": (GRPOConfig, GRPOTrainer), "rloo": (RLOOConfig, RLOOTrainer)}[stage]
+
+    def short(completions: list[Any], **kwargs: Any) -> list[float]:
+        texts = [completion[0]["content"] for completion in completions]
+        return [-min(1.0, max(0, len(text) - 40) / 100) for text in texts]
+
+    set_seed(42)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    arguments = config(
+        output_dir=out,
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        report_to="none",
+        disable_tqdm=True,
+        save_strategy="no",
+        logging_steps=1,
+        seed=42,
+        optim="adamw_torch_fused",
+        **settings,
+    )
+    torch.manual_seed(42)
+    trainer = trainer_class(
+        base,
+        reward_funcs=[short],
+        args=arguments,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        peft_config=LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", **lora) if lora else None,
+    )
+    trainer.train()
+    return [[record["loss"], record["reward"]] for record in trainer.state.log_history if "loss" in record]
