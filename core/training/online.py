@@ -67,9 +67,8 @@ def scorers_for(context: Context) -> list[NamedScorer]:
         raise FactoryError(missing)
     setting = Setting(home=context.home, emit=context.emit, device="cuda" if context.gpu else "cpu")
     scorers = build_scorers(rewards, setting)
-    try_rewards(
-        scorers, [dict(row) for row in context.train_rows.select(range(min(4, len(context.train_rows))))]
-    )
+    few = context.train_rows.select(range(min(4, len(context.train_rows))))
+    try_rewards(scorers, [dict(row) for row in few])
     return scorers
 
 
@@ -91,7 +90,8 @@ def check_batch(context: Context) -> None:
         raise refuse(
             "batch_not_in_groups",
             f"train.batch_size {train.batch_size} x train.gradient_accumulation {train.gradient_accumulation} = "
-            f"{batch} answers a step, which are no whole groups of stage.num_generations {group}; the nearest is {nearest}.",
+            f"{batch} answers a step, which are no whole groups of stage.num_generations {group}; the nearest is "
+            f"{nearest}.",
             field="train.gradient_accumulation",
             value=train.gradient_accumulation,
             batch=batch,
