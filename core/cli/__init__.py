@@ -5,6 +5,7 @@ What a command needs beyond typer is imported inside it, so that `factory --help
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import tempfile
@@ -78,6 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sentence, its traceback goes to a file.
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that is not UTF-8 shows an escape, not a fault
+            stream.reconfigure(errors="backslashreplace")
     try:
         build_app()(args=_home_first(words), prog_name="factory")
     except SystemExit as leave:

@@ -225,6 +225,18 @@ def test_a_fault_of_ours_is_one_sentence_and_a_file(capsys, monkeypatch, job, tm
     assert "KeyError: 'a fault'" in report.read_text()
 
 
+def test_a_terminal_that_is_not_utf8_shows_an_escape(job):
+    answer = subprocess.run(
+        [sys.executable, "-m", "core.cli", "plan", "--quick", job],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (answer.returncode, answer.stderr) == (0, "") and "\\xb7  train.learning_rate" in answer.stdout
+
+
 def test_a_reader_that_leaves_early_is_no_fault(job):
     command = f"{sys.executable} -m core.cli schema | head -1"
     answer = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
