@@ -424,7 +424,9 @@ def _start(template: Template, turns: Sequence[Turn], tools: Any, number: int, a
     except Unusable:
         return len(ahead)
     if header == before:
-        return len(ahead.rstrip(" "))
+        mark = turns[number]["content"]
+        bare = [*turns[:number], {"role": turns[number]["role"], "content": mark}]
+        return _common(template.render(bare, tools).partition(mark)[0].rstrip(" "), ahead)
     start = _common(header, ahead)
     return start if start >= _common(before, ahead) else len(ahead)
 
