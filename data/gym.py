@@ -76,17 +76,23 @@ def _value(text: str) -> Any:
 def fetch(path: str, folder: Path | None = None) -> Path:
     """The JSON Lines file with the rows of a gym source, made when it is not there yet.
 
-    `folder` is where such files are kept: `cache/gym` in the home folder (FACTORY_HOME). Raises FactoryError when
-    the library is missing, does not know the task or its settings, or takes too long.
+    `folder` is where such files are kept: cache/gym in the home folder that FACTORY_HOME names, as in a run; else
+    the user's cache folder. Raises FactoryError when the library is missing, does not know the task or its settings,
+    or takes too long.
     """
     source = parse(path)
-    home = Path(os.environ.get("FACTORY_HOME") or "~/factory").expanduser()
-    folder = folder or home / "cache" / "gym"
+    folder = folder or _kept()
     words = json.dumps([source.task, source.size, source.seed, source.settings, _version(path)])
     target = folder / f"{source.task}-{hashlib.sha256(words.encode()).hexdigest()[:16]}.jsonl"
     if not target.is_file():
         _make(path, source, target)
     return target
+
+
+def _kept() -> Path:
+    if home := os.environ.get("FACTORY_HOME"):
+        return Path(home).expanduser() / "cache" / "gym"
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "factory" / "gym"
 
 
 def _version(path: str) -> str:

@@ -65,6 +65,9 @@ def _fields(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         if isinstance(value, dict):
             yield from _fields(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            for place, one in enumerate(value):
+                yield from _fields(one, f"{prefix}{key}[{place}].")
         elif prefix + key != "schema_version":
             yield prefix + key, value
 

@@ -16,6 +16,7 @@ from core.job.machine import CHECKOUT, Machine, disk_free, installed
 from core.job.models import ModelPlace, check_folder, hub_cache, locate, parameter_count
 from core.job.presets import preset_for
 from core.job.spec import JobSpec
+from core.rewards import Setting, build_scorers
 from core.stages import stage_module
 from data.errors import FactoryError, Finding, Level
 from data.files import find_files
@@ -146,6 +147,26 @@ def _template(case: Case) -> Iterator[Finding]:
         )
     else:
         yield _find("template_not_found", "error", "model.template", name, f"{text}; correct or empty it.")
+
+
+def _rewards(case: Case) -> Iterator[Finding]:
+    """Whether every reward could work here: the operator's permissions, patterns, files, models; and is asked."""
+    rewards, stage = case.job.rewards, case.job.stage.name
+    if rewards and not getattr(stage_module(stage), "REWARDED", False):
+        yield _find(
+            "rewards_unused",
+            "warning",
+            "rewards",
+            [reward.name for reward in rewards],
+            f"the stage {stage} learns from the answers in the data and asks no rewards; take rewards out.",
+            rewards=[],
+        )
+    told: list[Finding] = []
+    try:
+        build_scorers(rewards, Setting(case.home, told.append))
+    except FactoryError as error:
+        yield from error.findings
+    yield from told
 
 
 def _engine(case: Case) -> Iterator[Finding]:
@@ -365,6 +386,7 @@ CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _model,
     _template,
     _data,
+    _rewards,
     _engine,
     _schedule,
     _hardware,

@@ -110,7 +110,7 @@ def make_plan(
         preset_source=resolved.source,
         engine=job.engine.name,
         argv=engine.plan(),
-        environment=list(ENVIRONMENT),
+        environment=[*ENVIRONMENT, *(name for reward in job.rewards for name in reward.secrets)],
         versions=versions(),
         files=[_fingerprint(path) for path in data_files(resolved.job)],
         seed=job.train.seed,

@@ -47,6 +47,11 @@ class RewardSpec(Named):
         """The columns of the data without which it can score nothing."""
         return () if self.tasks is None else ("task",)
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Names of environment variables that the run must get for it."""
+        return ()
+
 
 class Scorer(Protocol):
     """Scores a batch of answers: one number per answer, None where the reward does not apply to that row.

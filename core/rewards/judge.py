@@ -68,6 +68,11 @@ class Spec(RewardSpec):
     trial_rows: ClassVar[int] = 1
     cheap: ClassVar[bool] = False
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The key's variable."""
+        return (self.key_env,) if self.key_env else ()
+
     @model_validator(mode="after")
     def _sensible(self) -> Self:
         if self.lowest >= self.highest:

@@ -59,11 +59,19 @@ def test_scores_do_not_depend_on_the_batch(bench, folder):
     assert len({round(score, 4) for score in one}) == 4
 
 
-def test_case_148_scoring_has_one_bos_and_the_ids_of_training(bench, folder):
+def test_case_148_scoring_has_one_bos_and_the_ids_of_training(bench, folder, tmp_path):
+    import pyarrow as pa
     from transformers import AutoTokenizer
-    from trl.data_utils import _tokenize
+
+    from data.prepare import prepare
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
+    pairs = tmp_path / "pairs.jsonl"
+    pair = {"prompt": "Name thing 0.", "chosen": "Thing 0 is a lamp.", "rejected": "No."}
+    pairs.write_text(json.dumps(pair) + "\n")
+    settings = {"max_length": 128, "stage": "reward"}
+    made = prepare({"path": str(pairs)}, ("preference",), tokenizer, settings, tmp_path / "rows")
+    row = pa.ipc.open_stream(pa.memory_map(str(made.train))).read_all().to_pylist()[0]
     (one,) = bench.build({"name": "model", "source": str(folder)})
     ids = one.scorer.ids("Name thing 0.", "Thing 0 is a lamp.")
     assert ids.count(tokenizer.bos_token_id) == 1 and ids[0] == tokenizer.bos_token_id
@@ -75,9 +83,7 @@ def test_case_148_scoring_has_one_bos_and_the_ids_of_training(bench, folder):
         "a text prompt and a chat are the same question"
     )
     rendered = tokenizer.apply_chat_template(turns, tokenize=False)
-    # TRL's own ids for these turns, where the template writes no BOS; ours have the tokenizer's one in front.
-    theirs = list(_tokenize(tokenizer, turns)["input_ids"])
-    assert ids == [tokenizer.bos_token_id, *theirs] or ids == theirs
+    assert ids == row["prompt_ids"] + row["chosen_ids"], "what core.training.pairs.whole_answers trains on"
     assert tokenizer.decode(ids).replace("<s>", "", 1).strip() == rendered.strip()
 
 
