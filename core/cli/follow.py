@@ -114,7 +114,7 @@ class Follower:
 
     def __init__(self, run: Run, *, err: bool = False) -> None:
         self.run = run
-        self.progress = Progress()
+        self.progress = Progress(read_status(run).record.get("total_steps"))
         self.samples: list[Sample] = []
         self.doing = "waiting for its supervisor"
         self.screen = Screen(err=err)
@@ -154,7 +154,7 @@ class Follower:
 
     def _state(self, state: str, attempt: int) -> None:
         if state == "queued" and attempt > 1:
-            self.progress, self.samples = Progress(), []
+            self.progress, self.samples = Progress(self.progress.total), []
         words = {
             "queued": "waiting for a free device",
             "starting": "starting",
@@ -167,8 +167,8 @@ class Follower:
         if not self.screen.live:
             return
         progress = self.progress
-        if progress.step and progress.total:
-            self.screen.show(progress.words(), progress.step / progress.total)
+        if progress.step:
+            self.screen.show(progress.words(), progress.step / progress.total if progress.total else None)
         else:
             self.screen.show(plain(self.doing))
 

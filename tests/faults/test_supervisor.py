@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -179,3 +181,21 @@ def test_sigterm_to_the_supervisor_is_a_stop(home: Path) -> None:
     until(run, "running")
     os.kill(supervisor(run), signal.SIGTERM)
     assert over(run).state == "stopped"
+
+
+@pytest.mark.root
+def test_a_reused_process_number_harms_nobody(home: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("needs root to make a pid namespace")
+    command = [
+        "unshare",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        sys.executable,
+        "-m",
+        "tests.faults.pid_reuse",
+        str(home),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stdout + done.stderr
