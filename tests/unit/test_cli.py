@@ -229,7 +229,7 @@ def test_a_terminal_that_is_not_utf8_shows_an_escape(job):
     answer = subprocess.run(
         [sys.executable, "-m", "core.cli", "plan", "--quick", job],
         cwd=ROOT,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        env={**os.environ, "PYTHONIOENCODING": "iso8859-5"},
         capture_output=True,
         text=True,
         check=False,
