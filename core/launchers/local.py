@@ -63,13 +63,18 @@ def resume(run: Run, *, force_home: bool = False) -> Status:
         job, plan = read_json(run.job_json), read_json(run.plan_json)
         _same_job(run, job, plan)
         _same_data(run, plan)
+        changed = _changed_versions(plan)
         record = {**new_record(run, job, plan), **status.record, "state": status.state}
         try:
             run.stop_file.unlink(missing_ok=True)
         except OSError as error:
             raise refusal(error, run.path) from error
         wish = wish_for((job.get("hardware") or {}).get("devices"))
-        _queue_up(run, lock, Book(run, record), wish, attempt=int(record.get("attempt") or 0) + 1)
+        book = Book(run, record)
+        if changed:
+            text = f"Libraries have changed since the run began ({changed}): its numbers may differ from here on."
+            book.warn("versions_changed", text)
+        _queue_up(run, lock, book, wish, attempt=int(record.get("attempt") or 0) + 1)
     return read_status(run)
 
 
@@ -220,6 +225,14 @@ def _differences(old: Any, new: Any, path: str = "") -> list[str]:
         names = list(dict.fromkeys([*old, *new]))
         return [one for name in names for one in _differences(old.get(name), new.get(name), f"{path}.{name}")]
     return [] if old == new else [f"{path.lstrip('.')}: {old!r} -> {new!r}"]
+
+
+def _changed_versions(plan: Mapping[str, Any]) -> str:
+    from core.job.machine import versions
+
+    now = versions()
+    old = plan.get("versions") or {}
+    return ", ".join(f"{name} {was} -> {now.get(name)}" for name, was in old.items() if now.get(name) != was)
 
 
 def _same_data(run: Run, plan: Mapping[str, Any]) -> None:

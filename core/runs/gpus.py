@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -30,6 +31,18 @@ def foreign_processes(timeout: float = 10.0) -> dict[str, list[Process]]:
     except (OSError, subprocess.SubprocessError):
         return {}
     return match(numbers, apps)
+
+
+def company(slots: Collection[str]) -> list[str]:
+    """A sentence for each of these slots that somebody else computes on too."""
+    if not any(name.startswith("gpu") for name in slots):
+        return []
+    told = []
+    for name, others in foreign_processes().items():
+        if name in slots:
+            who = ", ".join(f"{one.name} (pid {one.pid}, {one.memory_mib} MiB)" for one in others)
+            told.append(f"{name} is also used by {who}, which is no run of Factory: memory may run out.")
+    return told
 
 
 def match(numbers: list[list[str]], apps: list[list[str]]) -> dict[str, list[Process]]:

@@ -35,6 +35,8 @@ START_LIMIT = 900.0
 """Seconds until the training process must have said that it is ready."""
 SWEEP_PATIENCE = 1.0
 """Seconds that processes left behind get to end by themselves, and again after SIGTERM."""
+UNKILLABLE = 30.0
+"""Seconds after SIGKILL until followers are told that it does not work; the slot stays taken."""
 
 
 class Supervisor:
@@ -76,6 +78,7 @@ class Supervisor:
         """Start the training process; None when that failed and the run has ended."""
         from core.runs import process
         from core.runs.checkpoints import clean
+        from core.runs.gpus import company
         from core.runs.outcome import Said, oom_kills
 
         self.said, self.oom_before = Said(), oom_kills()
@@ -89,7 +92,8 @@ class Supervisor:
             )
             return None
         clean(self.run)
-        self.warn_of_company()
+        for sentence in company(self.slots):
+            self.book.warn("gpu_shared", sentence)
         process.adopt_orphans()
         plan = read_json(self.run.plan_json)
         env = process.environment(os.environ, plan.get("environment", []), list(self.slots), self.run.home)
@@ -103,18 +107,6 @@ class Supervisor:
         self.book.record["child"] = child.pid
         self.book.save()
         return child
-
-    def warn_of_company(self) -> None:
-        """Tell when somebody else computes on our GPU."""
-        if not any(name.startswith("gpu") for name in self.slots):
-            return
-        from core.runs.gpus import foreign_processes
-
-        for name, others in foreign_processes().items():
-            if name in self.slots:
-                who = ", ".join(f"{one.name} (pid {one.pid}, {one.memory_mib} MiB)" for one in others)
-                text = f"{name} is also used by {who}, which is no run of Factory: memory may run out."
-                self.book.warn("gpu_shared", text)
 
     def attend(self, child: subprocess.Popen[bytes]) -> None:
         """Stay with the training process until it has ended, then sweep and judge."""
@@ -173,8 +165,12 @@ class Supervisor:
             # Only the trainer itself: a data loader's worker that got SIGTERM would take the step down with it.
             os.kill(child.pid, signal.SIGTERM)
             end_group(child.pid, signal.SIGCONT)
+        if self.forced and time.monotonic() > self.deadline + UNKILLABLE:
+            self.deadline = float("inf")
+            text = f"Process {child.pid} does not die of signal 9: the kernel waits for a device or a disk."
+            self.book.warn("unkillable", text)
         if (request == "now" or time.monotonic() > self.deadline) and not self.forced:
-            self.forced = True
+            self.forced, self.deadline = True, time.monotonic()
             end_group(child.pid, signal.SIGKILL)
             for pid in descendants(os.getpid()):
                 if pid != child.pid:

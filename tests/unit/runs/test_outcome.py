@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from core.runs import gpus, outcome, process
+from core.launchers.local import CHECKOUT
+from core.runs import gpus, outcome, process, queue
 from core.runs.folder import create_run
 from core.runs.outcome import Exit, Said, judge
+from data.errors import FactoryError
 
 GIB = 1 << 30
 
@@ -107,3 +112,57 @@ def test_nvidia_smi_is_asked_where_it_is(tmp_path: Path, monkeypatch: pytest.Mon
     assert gpus.foreign_processes() == {}
     monkeypatch.setenv("PATH", "")
     assert gpus.foreign_processes() == {}
+
+
+def test_company_on_a_gpu_is_told_and_an_empty_gpu_preferred(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"gpu0": [gpus.Process(99, "python", 512)]}
+    monkeypatch.setattr(gpus, "foreign_processes", lambda: found)
+    words = "gpu0 is also used by python (pid 99, 512 MiB), which is no run of Factory: memory may run out."
+    assert gpus.company(["gpu0", "gpu1"]) == [words]
+    assert gpus.company(["gpu1"]) == gpus.company(["cpu0"]) == []
+    line, run = queue.Queue(tmp_path / "slots"), tmp_path / "run"
+    fds = []
+    for number, wanted in enumerate(["gpu1", "gpu0"]):
+        line.enter(queue.Wish(("gpu0", "gpu1")), run, str(number), lambda ticket: 1)
+        grant = line.try_take(str(number), run)
+        assert isinstance(grant, queue.Grant) and list(grant.slots) == [wanted]
+        fds += grant.slots.values()
+    for descriptor in fds:
+        os.close(descriptor)
+
+
+def test_cuda_visible_devices_narrows_the_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "_gpu_numbers", lambda: [0, 1, 2, 3])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert queue.slot_names() == ["gpu0", "gpu1", "gpu2", "gpu3"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    assert queue.slot_names() == ["gpu3", "gpu1"]
+    assert queue.wish_for([1]) == queue.Wish(("gpu1",), every=True)
+    with pytest.raises(FactoryError, match="names gpu0, but this machine offers gpu3, gpu1"):
+        queue.wish_for([0])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("FACTORY_CPU_SLOTS", "2")
+    assert queue.slot_names() == ["cpu0", "cpu1"]
+
+
+def test_without_kernel_locks_everything_imports_and_a_start_is_refused_in_words(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['fcntl'] = None\n"
+        "import core.cli, core.runs.supervisor, core.runs.process, core.runs.outcome, core.runs.listing\n"
+        "from core.launchers import local\n"
+        "from data.errors import FactoryError\n"
+        "from pathlib import Path\n"
+        "assert core.cli.main(['--home', sys.argv[1], 'runs']) == 0\n"
+        "try: local.submit(Path(sys.argv[1]), '', {}, {'argv': []})\n"
+        "except FactoryError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, cwd=CHECKOUT
+    )
+    assert done.returncode == 0, done.stderr
+    assert (
+        done.stdout.splitlines()[-1]
+        == "Training runs need Linux or macOS: this system has no kernel file locks."
+    )

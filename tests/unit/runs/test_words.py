@@ -220,3 +220,16 @@ def test_text_of_models_and_libraries_cannot_drive_the_terminal() -> None:
 )
 def test_times_are_told_as_clocks_do(seconds: float, text: str) -> None:
     assert clock(seconds) == text
+
+
+def test_resume_tells_which_libraries_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from core.launchers import local
+    from core.runs.events import read_events
+
+    run = made(tmp_path, "queued", "stopped")
+    plan = {"argv": ["/no/such/python"], "versions": {"numpy": "0.0.1", "no-such-thing": None}}
+    run.plan_json.write_text(json.dumps(plan), encoding="utf-8")
+    monkeypatch.setattr(local, "_spawn", lambda run, lock, ticket: os.getpid())
+    assert local.resume(run).attempt == 2
+    (warning,) = [event for event in read_events(run.events)[0] if event.event == "warning"]
+    assert warning.code == "versions_changed" and "numpy 0.0.1 -> " in warning.message
