@@ -150,6 +150,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     model folder, which Factory never runs.
     """
     path = folder / "config.json"
+    if (folder / "adapter_config.json").is_file() and not path.is_file():
+        raise _is_an_adapter(folder)
     if not path.is_file():
         raise refuse(
             "model_config_missing",
@@ -175,6 +177,25 @@ def read_config(folder: Path) -> dict[str, Any]:
         )
     _check_names(config, folder)
     return config
+
+
+def _is_an_adapter(folder: Path) -> FactoryError:
+    try:
+        base = json.loads((folder / "adapter_config.json").read_text("utf-8")).get("base_model_name_or_path")
+    except (ValueError, AttributeError):
+        base = None
+    known = isinstance(base, str) and (
+        base in EMBEDDED or Path(base).is_dir() or not Path(base).is_absolute()
+    )
+    wanted = f"model.name to its base {base!r}" if known else "model.name to the base it was trained on"
+    gone = f" ({base!r} is no longer there)" if base and not known else ""
+    return refuse(
+        "model_is_an_adapter",
+        f"{str(folder)!r} is a LoRA adapter, not a whole model{gone}; set {wanted} and model.adapter to this folder.",
+        field="model.name",
+        value=str(folder),
+        fix={"model.name": base, "model.adapter": str(folder)} if known else None,
+    )
 
 
 def _check_names(node: Any, folder: Path) -> None:

@@ -21,7 +21,7 @@ def absolute(job: JobSpec, beside: Path | None = None) -> JobSpec:
     roots = [Path.cwd(), *([beside] if beside else []), CHECKOUT]
     plain = job.model_dump(mode="json")
     model, data = plain["model"], plain["data"]
-    for key in ("name", "template"):
+    for key in ("name", "adapter", "template"):
         model[key] = _found(model[key], roots)
     for reward in plain["rewards"]:
         reward.update({"source": _found(reward["source"], roots)} if "source" in reward else {})

@@ -10,6 +10,7 @@ from core.engines import ENGINES
 from core.engines.base import EngineSpec
 from core.job.base import Spec, one_of, unit
 from core.job.data import DataSpec, expand_data
+from core.job.optimizers import Optimizer
 from core.methods import METHODS
 from core.methods.base import MethodSpec
 from core.rewards import REWARDS
@@ -45,6 +46,8 @@ class ModelSpec(Spec):
     """An embedded model (smollm2-135m), a local folder, or a hub id (org/name). Safetensors weights only."""
     revision: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$")
     """Branch, tag or commit on the hub; only for hub ids."""
+    adapter: str | None = Field(None, min_length=1, max_length=4096)
+    """A trained LoRA adapter to go on from (the model folder of a run); full training merges it first."""
     template: str | None = Field(None, max_length=4096)
     """Chat template: a name from templates/chat or a .jinja file; empty keeps the model's own."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
@@ -53,6 +56,19 @@ class ModelSpec(Spec):
 
 def _expand_model(value: object) -> object:
     return {"name": value} if isinstance(value, str) else value
+
+
+Scheduler = Literal[
+    "linear",
+    "cosine",
+    "cosine_with_restarts",
+    "cosine_with_min_lr",
+    "polynomial",
+    "constant",
+    "constant_with_warmup",
+    "inverse_sqrt",
+    "warmup_stable_decay",
+]
 
 
 class TrainSpec(Spec):
@@ -68,27 +84,24 @@ class TrainSpec(Spec):
     """Batches summed before one optimizer step; effective batch = batch_size x this x devices."""
     learning_rate: float | None = Field(None, ge=0, le=1)
     """Peak learning rate. Preset per stage, method and model size (LoRA about 10x full fine-tuning)."""
-    scheduler: (
-        Literal[
-            "linear",
-            "cosine",
-            "constant",
-            "constant_with_warmup",
-            "cosine_with_min_lr",
-            "inverse_sqrt",
-            "polynomial",
-        ]
-        | None
-    ) = None
+    scheduler: Scheduler | None = None
     """How the learning rate falls after warmup (names of transformers' schedulers)."""
+    scheduler_cycles: int = Field(1, ge=1, le=1000)
+    """Restarts of cosine_with_restarts."""
+    scheduler_floor: float = Field(0.1, ge=0, le=1)
+    """Lowest rate of cosine_with_min_lr and warmup_stable_decay, as a share of the peak."""
+    scheduler_decay: float = Field(0.1, gt=0, le=1)
+    """Share of the run in which warmup_stable_decay falls."""
     warmup: float | None = Field(None, ge=0, le=1_000_000)
     """Warmup: below 1 a share of all steps, from 1 a number of steps."""
     weight_decay: float = Field(0.0, ge=0, le=1)
     """Decoupled weight decay of AdamW."""
     max_grad_norm: float = Field(1.0, ge=0, le=1000)
     """Gradients are scaled down to this norm; 0 switches clipping off."""
-    optimizer: Literal["adamw_torch", "adamw_torch_fused", "adafactor", "sgd"] = "adamw_torch_fused"
-    """Optimizer, by transformers' name."""
+    optimizer: Optimizer = "adamw_torch_fused"
+    """Optimizer, by transformers' name; some need a package of their own, which the check names."""
+    neftune_alpha: float | None = Field(None, gt=0, le=1000)
+    """Noise on the embeddings while training (NEFTune, arXiv 2310.05914); 5 is usual. Empty: none."""
     seed: int = Field(42, ge=0, le=2**31 - 1)
     """Seed of adapters, shuffling and dropout: same seed, same machine, same losses."""
     gradient_checkpointing: bool | None = None
@@ -101,6 +114,8 @@ class TrainSpec(Spec):
     """Evaluate every so many steps when there is held-out data. Empty: every tenth of the run, and at its end."""
     keep_checkpoints: int = Field(2, ge=1, le=1000)
     """How many of the newest checkpoints stay; the best and pinned ones stay besides."""
+    early_stopping: int | None = Field(None, ge=1, le=10_000, json_schema_extra=unit("evaluations"))
+    """Stop when eval_loss has not improved for so many evaluations. Needs held-out data."""
     keep_best: bool = False
     """Deliver the weights of the best evaluation (lowest eval_loss) instead of the last step. Needs held-out data."""
 

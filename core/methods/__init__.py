@@ -2,10 +2,10 @@
 
 from types import ModuleType
 
-from core.methods import full, lora
+from core.methods import freeze, full, lora, qlora
 
-METHODS: tuple[ModuleType, ...] = (full, lora)
-ADAPTERS = ("lora",)
+METHODS: tuple[ModuleType, ...] = (full, lora, qlora, freeze)
+ADAPTERS = ("lora", "qlora")
 """Methods that put an adapter beside frozen weights: without it, the model is what it was."""
 
 

@@ -1,4 +1,4 @@
-"""What every method has in common. A method file holds `Spec` and `apply(model, spec, *, seed, task)`."""
+"""What every method has in common. A method file holds `Spec`, `loading` and `apply`."""
 
 from __future__ import annotations
 

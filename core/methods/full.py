@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from core.methods.base import MethodSpec
@@ -14,7 +15,12 @@ class Spec(MethodSpec):
     """The method."""
 
 
-def apply(model: Any, spec: Spec, *, seed: int, task: str) -> Any:
-    """The model itself, all parameters trainable."""
+def loading(spec: Spec, *, gpu: bool) -> dict[str, Any]:
+    """How the weights are loaded: as they are."""
+    return {}
+
+
+def apply(model: Any, spec: Spec, *, seed: int, task: str, adapter: Path | None) -> Any:
+    """The model itself, all parameters trainable; a trained adapter was merged while loading."""
     model.requires_grad_(True)
     return model

@@ -21,7 +21,9 @@ def common_arguments(context: Context) -> dict[str, Any]:
         "gradient_accumulation_steps": train.gradient_accumulation,
         "learning_rate": train.learning_rate,
         "lr_scheduler_type": train.scheduler,
+        "lr_scheduler_kwargs": _scheduler_options(context),
         "warmup_steps": schedule.warmup_steps,
+        "neftune_noise_alpha": train.neftune_alpha,
         "weight_decay": train.weight_decay,
         "max_grad_norm": train.max_grad_norm,
         "optim": train.optimizer,
@@ -42,6 +44,19 @@ def common_arguments(context: Context) -> dict[str, Any]:
         "disable_tqdm": True,
         "trust_remote_code": False,
     }
+
+
+def _scheduler_options(context: Context) -> dict[str, Any]:
+    """What the scheduler is told besides warmup and length, in the words of transformers 5.17's optimization.py."""
+    train, schedule = context.job.train, context.schedule
+    if train.scheduler == "cosine_with_restarts":
+        return {"num_cycles": train.scheduler_cycles}
+    if train.scheduler == "cosine_with_min_lr":
+        return {"min_lr_rate": train.scheduler_floor}
+    if train.scheduler == "warmup_stable_decay":
+        decay = max(1, round(train.scheduler_decay * schedule.total_steps))
+        return {"num_decay_steps": decay, "min_lr_ratio": train.scheduler_floor}
+    return {}
 
 
 def _gpu_has_bf16() -> bool:

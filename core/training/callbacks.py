@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ class RunCallback(TrainerCallback):
         job_hash: str,
         keep: int,
         keep_best: bool,
+        patience: int | None,
     ) -> None:
         self.run = run
         self._job_hash = job_hash
@@ -62,6 +64,8 @@ class RunCallback(TrainerCallback):
         self._schedule = schedule
         self._keep = keep
         self._keep_best = keep_best
+        self._patience = patience
+        self._lowest, self._since_lowest = math.inf, 0
         self._clock = Clock()
         self._last_save_bytes = 0
 
@@ -128,11 +132,26 @@ class RunCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         loss = (metrics or {}).get("eval_loss")
-        if not self._keep_best or loss is None:
+        if loss is None:
             return
-        if self.best is None or loss < self.best[0]:
+        if self._keep_best and (self.best is None or loss < self.best[0]):
             self.best = (loss, state.global_step)
             control.should_save = self._room(state)
+        self._watch_for_the_end(loss, state, control)
+
+    def _watch_for_the_end(self, loss: float, state: TrainerState, control: TrainerControl) -> None:
+        """Early stopping: end when the lowest eval_loss is `patience` evaluations old."""
+        if loss < self._lowest:
+            self._lowest, self._since_lowest = loss, 0
+            return
+        self._since_lowest += 1
+        if self._patience is not None and self._since_lowest >= self._patience:
+            control.should_training_stop = True
+            control.should_save = self._room(state)
+            text = f"eval_loss has not improved for {self._patience} evaluations: training ended at step "
+            self._writer.emit(
+                events.Warn(code="stopped_early", level="note", message=f"{text}{state.global_step}.")
+            )
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         folder = self.run.checkpoints / f"checkpoint-{state.global_step}"

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from core.job.models import ModelPlace, check_folder, locate
 from core.job.spec import JobSpec, ModelSpec
+from core.methods import ADAPTERS, method_module
 from data.errors import FactoryError, refuse
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates" / "chat"
@@ -88,6 +89,7 @@ def load_model(job: JobSpec, home: Path, *, gpu: bool, task: str = "CAUSAL_LM") 
             use_safetensors=True,
             local_files_only=True,
             **({"num_labels": 1} if task == "SEQ_CLS" else {}),
+            **method_module(job.method.name).loading(job.method, gpu=gpu),
             **attention,
         )
     except (OSError, ValueError, KeyError, ImportError) as problem:
@@ -97,8 +99,47 @@ def load_model(job: JobSpec, home: Path, *, gpu: bool, task: str = "CAUSAL_LM") 
             field="model.name",
             value=job.model.name,
         ) from problem
+    if job.model.adapter is not None and job.method.name not in ADAPTERS:
+        model = _merged(model, adapter_folder(job.model.adapter))
     model.config.use_cache = False  # training never reads a cache; generation asks for one itself
     return model
+
+
+def adapter_folder(name: str) -> Path:
+    """The folder of a trained adapter. Raises FactoryError naming every file it lacks."""
+    folder = Path(name).expanduser()
+    missing = [
+        file for file in ("adapter_config.json", "adapter_model.safetensors") if not (folder / file).is_file()
+    ]
+    if missing:
+        raise refuse(
+            "adapter_incomplete",
+            f"model.adapter {name!r} lacks {' and '.join(missing)}; give the model folder of a finished LoRA run.",
+            field="model.adapter",
+            value=name,
+            missing=missing,
+        )
+    return folder
+
+
+def adapter_refusal(adapter: Path, problem: BaseException) -> FactoryError:
+    """What to say when a trained adapter does not go onto the model."""
+    return refuse(
+        "adapter_mismatch",
+        f"the adapter in {str(adapter)!r} does not fit the model ({_first_line(problem)}); set model.name to the base "
+        "it was trained on.",
+        field="model.adapter",
+        value=str(adapter),
+    )
+
+
+def _merged(model: Any, adapter: Path) -> Any:
+    from peft import PeftModel
+
+    try:
+        return PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    except (RuntimeError, ValueError, OSError, KeyError) as problem:
+        raise adapter_refusal(adapter, problem) from problem
 
 
 def _dtype(job: JobSpec, *, gpu: bool) -> torch.dtype:
@@ -222,6 +263,31 @@ def _fsync(path: Path) -> None:
         os.close(descriptor)
 
 
+START = "adapter_start"
+"""Folder in the run that keeps an adapter as it was before training, where that changed the base."""
+
+
+def keep_start(model: Any, folder: Path) -> None:
+    """Write the untrained adapter, unless an earlier attempt did: `save_model` needs it to give back the plain base."""
+    if not folder.exists():
+        model.peft_config[
+            "default"
+        ].init_lora_weights = True  # as peft 0.21 asks for before such a conversion
+        model.save_pretrained(folder)
+
+
+def _write_weights(model: Any, folder: Path, start: Path) -> None:
+    from peft import PeftModel
+
+    if not isinstance(model, PeftModel):
+        model.save_pretrained(folder)
+    elif start.is_dir():
+        # The adapter relative to the unchanged base: its rank doubles, and everybody can load it.
+        model.save_pretrained(folder, path_initial_model_for_weight_conversion=str(start))
+    else:
+        model.save_pretrained(folder, selected_adapters=["default"])
+
+
 def save_model(
     trainer_model: Any, tokenizer: Any, target: Path, base: ModelSpec, facts: dict[str, Any]
 ) -> None:
@@ -229,7 +295,7 @@ def save_model(
     temporary = target.with_name(f".tmp-{target.name}")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
-        trainer_model.save_pretrained(temporary)
+        _write_weights(trainer_model, temporary, target.parent / START)
         tokenizer.save_pretrained(temporary)
         if (generation := getattr(trainer_model, "generation_config", None)) is not None:
             generation.save_pretrained(temporary)  # a classifier has none

@@ -45,3 +45,11 @@ def check_module_names(model: Any, wanted: str | list[str], field: str) -> None:
             )
         )
     raise FactoryError(findings)
+
+
+def transformer_layers(model: Any) -> list[Any]:
+    """The model's repeated blocks, first to last: its longest list of modules of one kind."""
+    import torch
+
+    lists = [part for part in model.modules() if isinstance(part, torch.nn.ModuleList)]
+    return list(max(lists, key=len, default=[]))

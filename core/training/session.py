@@ -14,14 +14,15 @@ from transformers.utils import logging
 
 from core.job.schedule import Schedule, schedule
 from core.job.spec import JobSpec
-from core.methods import ADAPTERS, method_module
+from core.methods import method_module
+from core.methods.adapter import CHANGING_BASE, AdapterSpec
 from core.runs import checkpoints, events
 from core.runs.events import EventWriter
 from core.runs.folder import Run
 from core.stages import stage_module
 from core.training.callbacks import RunCallback
 from core.training.context import Context
-from core.training.model import load_model, load_tokenizer, save_model
+from core.training.model import START, adapter_folder, keep_start, load_model, load_tokenizer, save_model
 from core.training.rows import as_event, rows_for
 from core.training.samples import answer_prompts
 from core.training.stop import Stopped, StopRequest
@@ -54,10 +55,15 @@ def train(run: Run, stop: StopRequest) -> None:
     stop.check()
 
     prompts = [] if stage.TASK != "CAUSAL_LM" else job.evaluate.prompts or prepared.prompts
-    if job.method.name not in ADAPTERS and attempt["attempt"] == 1:
+    learner = _Learner(job)
+    if not learner.can_go_back and attempt["attempt"] == 1:
         before = answer_prompts(model, tokenizer, prompts, job.evaluate.max_new_tokens)
         _emit_samples(writer, 0, "before", prompts, before)
-    model = method_module(job.method.name).apply(model, job.method, seed=job.train.seed, task=stage.TASK)
+    model = method_module(job.method.name).apply(
+        model, job.method, seed=job.train.seed, task=stage.TASK, adapter=learner.adapter
+    )
+    if learner.changes_base:
+        keep_start(model, run.path / START)
     callback = RunCallback(
         run,
         writer,
@@ -66,6 +72,7 @@ def train(run: Run, stop: StopRequest) -> None:
         job_hash=checkpoints.job_hash(job.model_dump(mode="json")),
         keep=job.train.keep_checkpoints,
         keep_best=job.train.keep_best,
+        patience=job.train.early_stopping,
     )
     callback.expect_checkpoint_bytes(_checkpoint_bytes(model))
     context = Context(
@@ -83,7 +90,7 @@ def train(run: Run, stop: StopRequest) -> None:
         show=lambda step, prompt, answer, scores: writer.emit(
             events.Sample(step=step, prompt=prompt, answer=answer, scores=_numbers(scores))
         ),
-        fresh_adapter=job.method.name in ADAPTERS,
+        fresh_adapter=learner.can_go_back,
         frozen_copy=lambda: load_model(job, run.home, gpu=gpu, task=stage.TASK).requires_grad_(False),
     )
     trainer = stage.build(context)
@@ -100,6 +107,19 @@ def train(run: Run, stop: StopRequest) -> None:
     )
     _run_steps(trainer, run, attempt["resume"], callback, stop)
     _finish(run, writer, job, trainer, callback, plan, prompts)
+
+
+class _Learner:
+    """What learns: all or some weights, a fresh adapter, or one that was trained before."""
+
+    def __init__(self, job: JobSpec) -> None:
+        method = job.method
+        wears = isinstance(method, AdapterSpec)
+        self.adapter = adapter_folder(job.model.adapter) if job.model.adapter and wears else None
+        fresh = isinstance(method, AdapterSpec) and self.adapter is None
+        self.changes_base = fresh and method.init in CHANGING_BASE
+        self.can_go_back = fresh and not self.changes_base
+        """Whether switching the adapter off gives the model as it was before training."""
 
 
 def _run_steps(trainer: Any, run: Run, resume: str | None, callback: RunCallback, stop: StopRequest) -> None:
@@ -127,7 +147,7 @@ def _finish(
     writer.emit(events.Phase(name="saving", text="Saving the model"))
     loss = _last_loss(trainer)
     save_model(model, tokenizer, run.model, job.model, {"step": step})
-    if job.method.name in ADAPTERS:
+    if _Learner(job).can_go_back:
         with model.disable_adapter():
             answers = answer_prompts(model, tokenizer, prompts, job.evaluate.max_new_tokens)
         _emit_samples(writer, 0, "before", prompts, answers)

@@ -296,3 +296,31 @@ def plain_trl_online(
     )
     trainer.train()
     return [[record["loss"], record["reward"]] for record in trainer.state.log_history if "loss" in record]
+
+
+def adapter_loss(base: str, adapter: str, rows: list[list[dict[str, str]]]) -> dict[str, float]:
+    """Mean loss of the plain base and of the base with an adapter, loaded as a user would load them."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).eval()
+
+    def loss(one: Any) -> float:
+        with torch.no_grad():
+            losses = []
+            for row in rows:
+                ids = tokenizer.apply_chat_template(row, return_tensors="pt", return_dict=True)["input_ids"]
+                losses.append(float(one(input_ids=ids, labels=ids).loss))
+        return sum(losses) / len(losses)
+
+    plain = loss(model)
+    return {"base": plain, "adapter": loss(PeftModel.from_pretrained(model, adapter).eval())}
+
+
+def library_optimizers() -> list[str]:
+    """The optimizer names of the installed transformers."""
+    from transformers.training_args import OptimizerNames
+
+    return [name.value for name in OptimizerNames]

@@ -22,7 +22,7 @@ TRL = {
 }
 
 
-def job(model: str, data: str, **parts: Any) -> dict[str, Any]:
+def job(model: Any, data: Any, **parts: Any) -> dict[str, Any]:
     """A small SFT job of six steps."""
     train = {
         "batch_size": 4,
