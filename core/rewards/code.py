@@ -64,8 +64,11 @@ def scorer(spec: Spec, setting: Setting) -> Scorer:
     def score(completions: Sequence[str], columns: Columns) -> list[float | None]:
         wanted = [tests_of(one) for one in values(columns, spec.tests, len(completions))]
         items = [[program_in(text), tests] for text, tests in zip(completions, wanted, strict=True) if tests]
-        passed = iter(answer_each(child, items, spec.seconds + 10))
-        return [_score(spec, *next(passed)) if tests else None for tests in wanted]
+        found = answer_each(child, items, spec.seconds + 10)
+        if problems := [why for _, why in found if why is not None]:
+            setting.emit(_not_judged(problems, len(items)))
+        passed = iter(found)
+        return [_score(spec, next(passed)[0]) if tests else None for tests in wanted]
 
     return score
 
@@ -92,11 +95,20 @@ def tests_of(value: Any) -> list[str]:
     return [str(one) for one in every if one is not None and str(one).strip()]
 
 
-def _score(spec: Spec, passed: list[bool] | None, why: str | None) -> float:
-    # A child that was ended with its program (out of memory, a hang past its own clock) is a program that failed.
-    if not passed:
-        return 0.0
+def _score(spec: Spec, passed: list[bool] | None) -> float | None:
+    if passed is None:
+        return None
     return float(all(passed)) if spec.score == "all" else sum(passed) / len(passed)
+
+
+def _not_judged(problems: Sequence[str], count: int) -> Finding:
+    return Finding(
+        "code_not_judged",
+        f"{len(problems)} of {count} programs got no score: the process that runs them gave {problems[0]}.",
+        "warning",
+        "rewards",
+        params={"reward": "code", "rows": len(problems), "of": count},
+    )
 
 
 def _not_cut_off(missing: Sequence[str]) -> Finding:

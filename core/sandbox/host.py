@@ -29,11 +29,12 @@ def main() -> None:
     sys.path.append(str(CHECKOUT))
     from core.sandbox import isolate
 
-    isolate.die_with_parent()
     missing: list[str] = []
     if start["isolated"]:
         isolate.limit(memory_mb=start["memory_mb"])
         missing = isolate.isolate(Path(start["writable"]))
+    else:
+        isolate.fork_watched()
     try:
         task = importlib.import_module(f"core.sandbox.{start['task']}_task").Task(start["settings"])
     except BaseException as problem:  # a user's file may raise anything, SystemExit too

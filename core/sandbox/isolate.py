@@ -25,8 +25,33 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent() -> None:
-    """Ask the kernel to end this process when its parent ends, however that happens."""
+    """Ask the kernel to end this process when the thread that started it ends, however that happens."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def fork_watched() -> None:
+    """Go on in a fork. The outer process waits, passes the exit code on, and ends the fork when its own parent ends.
+
+    A parent's death signal would come at the end of the thread that started us, which in a server is at once.
+    """
+    parent = os.getppid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    inner = os.fork()
+    if inner:
+        _watch(inner, parent)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+    die_with_parent()
+
+
+def _watch(inner: int, parent: int) -> None:
+    """Never returns. Looks once a second whether the parent is still there."""
+    while True:
+        ended, status = os.waitpid(inner, os.WNOHANG)
+        if ended:
+            os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+        if os.getppid() != parent:
+            os.kill(inner, signal.SIGKILL)
+        signal.sigtimedwait({signal.SIGCHLD}, 1.0)
 
 
 def limit(*, memory_mb: int, file_mb: int = 64) -> None:
@@ -52,17 +77,18 @@ def _lower(what: int, most: int) -> None:
 def isolate(writable: Path) -> list[str]:
     """Leave the machine's network, processes and disk; only `writable` (a fresh tmpfs) can be written afterwards.
 
-    Returns what could not be cut off, of "network", "processes", "disk". The caller goes on as the first process
-    of its own process table: this function forks, and the outer process only waits and passes the exit code on.
+    Returns what could not be cut off, of "network", "processes", "disk". The caller goes on in a watched fork, as
+    the first process of its own process table.
     """
     uid, gid = os.getuid(), os.getgid()
     if not _unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC):
+        fork_watched()
         return ["network", "processes", "disk"]
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{INSIDE_UID} {uid} 1")
     _write("/proc/self/gid_map", f"{INSIDE_UID} {gid} 1")
     missing = [] if _read_only_but(writable) else ["disk"]
-    _become_first_process()
+    fork_watched()
     _hide_processes()
     _drop_rights()
     return missing
@@ -88,14 +114,6 @@ def _read_only_but(writable: Path) -> bool:
     if done:
         os.chdir(writable)
     return done
-
-
-def _become_first_process() -> None:
-    inner = os.fork()
-    if inner:
-        _, status = os.waitpid(inner, 0)
-        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
-    die_with_parent()
 
 
 def _hide_processes() -> None:

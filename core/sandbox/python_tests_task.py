@@ -53,6 +53,7 @@ class Task:
 def _child(program: str, tests: list[str], folder: str, pipe: int, token: str, seconds: float) -> None:
     """Never returns: the program, its tests, the result into the pipe, and out."""
     try:
+        isolate.die_with_parent()
         os.setsid()
         os.chdir(folder)
         isolate.limit_run(cpu_seconds=int(seconds) + 1)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from core.rewards import code
@@ -207,6 +211,47 @@ def test_a_child_that_is_ended_from_outside_is_started_again():
     (first, second) = answer_each(child, ["a", "a"], 5)
     assert first[0] is None and "ended" in first[1] and second == (True, None)
     child.close()
+
+
+def test_a_child_outlives_the_thread_that_started_it():
+    child = Child("regex", {"pattern": "a", "whole": True, "flags": []})
+    thread = threading.Thread(target=child.start)
+    thread.start()
+    thread.join()
+    assert list(child.ask({"items": ["a"]}, 5)) == [True]
+    child.close()
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_a_busy_child_ends_when_its_parent_is_killed(isolated, tmp_path):
+    """A parent that is killed closes nothing, and a child inside a match or a user's loop reads nothing."""
+    (tmp_path / "busy.py").write_text("def reward(completions):\n    while True: pass")
+    task, settings = (
+        ("python_tests", {"seconds": 60.0})
+        if isolated
+        else (
+            "python_file",
+            {"path": str(tmp_path / "busy.py")},
+        )
+    )
+    program = (
+        "from core.sandbox.child import Child\n"
+        f"child = Child({task!r}, {settings!r}, isolated={isolated})\n"
+        "child.start()\nprint(child._process.pid, flush=True)\n"
+        "list(child.ask({'items': [['while True: pass', ['1']]], 'columns': {'completions': ['a']}}, 60))"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=Path(code.__file__).parents[2], stdout=subprocess.PIPE
+    )
+    outer = psutil.Process(int(parent.stdout.readline()))
+    time.sleep(0.3)
+    family = [outer, *outer.children(recursive=True)]
+    assert len(family) >= 2
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    _, alive = psutil.wait_procs(family, timeout=5)
+    assert alive == []
 
 
 def test_a_child_leaves_no_folder_and_no_process():
