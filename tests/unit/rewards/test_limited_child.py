@@ -213,6 +213,36 @@ def test_a_child_that_is_ended_from_outside_is_started_again():
     child.close()
 
 
+WITHOUT_NAMESPACES = """
+import ctypes, os
+uid, gid = os.getuid(), os.getgid()
+if ctypes.CDLL(None).unshare(0x10000000) == 0:  # a user namespace of our own, that allows no further one
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+        open(f"/proc/self/{name}", "w").write(text)
+    open("/proc/sys/user/max_user_namespaces", "w").write("0")
+import pathlib
+from core.rewards import Setting, build_scorers, code
+told = []
+setting = Setting(pathlib.Path("."), told.append, environ={"FACTORY_ALLOW_CODE": "1"})
+(one,) = build_scorers([code.Spec()], setting)
+print([(finding.code, finding.level, finding.params["missing"]) for finding in told])
+print(one(["def f(): return 1"] * 2, {"tests": ["assert f() == 1", "import os; os._exit(0)"]}))
+"""
+
+
+def test_where_the_system_refuses_it_programs_still_run_and_a_warning_says_what_is_open():
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_NAMESPACES],
+        cwd=Path(code.__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told, scores = done.stdout.splitlines()
+    assert told == "[('code_not_cut_off', 'warning', ['network', 'processes', 'disk'])]"
+    assert scores == "[1.0, 0.0]"
+
+
 def test_a_child_outlives_the_thread_that_started_it():
     child = Child("regex", {"pattern": "a", "whole": True, "flags": []})
     thread = threading.Thread(target=child.start)
