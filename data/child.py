@@ -129,17 +129,20 @@ def main() -> None:
     """The child: read a request from stdin, answer with frames on stdout."""
     request = orjson.loads(sys.stdin.buffer.read())
     limit_process(request["cpu"])
+    from data import work
+
     out = os.fdopen(os.dup(1), "wb", buffering=2**20)
     os.dup2(2, 1)
 
     def send(frame: Mapping[str, Any]) -> None:
-        body = orjson.dumps(frame)
+        try:
+            body = orjson.dumps(frame)
+        except TypeError:  # half characters (lone surrogates) cannot be written as UTF-8
+            body = orjson.dumps(work.mended(frame))
         out.write(struct.pack("<I", len(body)))
         out.write(body)
 
     try:
-        from data import work
-
         for frame in work.answer(request):
             send(frame)
     except FactoryError as error:
@@ -170,4 +173,6 @@ def limit_process(cpu_seconds: int) -> None:
     ):
         _, hard = resource.getrlimit(limit)
         wanted = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (wanted, wanted))
+        # CPU time: SIGXCPU, which names the reason, before SIGKILL.
+        spare = 5 if limit == resource.RLIMIT_CPU and hard == resource.RLIM_INFINITY else 0
+        resource.setrlimit(limit, (wanted, wanted + spare))

@@ -18,20 +18,17 @@ _MARKS = (
 def guess_encoding(head: bytes) -> str:
     """The Python name of the encoding of `head` (the first bytes of a file, possibly cut inside a character).
 
-    A byte order mark decides; then valid UTF-8; then the pattern of NULs (UTF-16); then, among the
+    A byte order mark decides; then the pattern of NULs (UTF-16); then valid UTF-8; then, among the
     encodings people export from Windows, the one whose byte patterns fit: GB18030, Shift-JIS, cp1251, cp1252.
     """
     for mark, name in _MARKS:
         if head.startswith(mark):
             return name
-    if _is_utf8(head):
-        return "utf-8"
     half = max(1, len(head) // 2)
-    if head[1::2].count(0) > 0.6 * half:
-        return "utf-16-le"
-    if head[0::2].count(0) > 0.6 * half:
-        return "utf-16-be"
-    return _legacy(head)
+    even, odd = head[0::2].count(0), head[1::2].count(0)
+    if max(even, odd) > 0.6 * half and min(even, odd) < 0.1 * half:
+        return "utf-16-be" if even > odd else "utf-16-le"
+    return "utf-8" if _is_utf8(head) else _legacy(head)
 
 
 def _is_utf8(head: bytes) -> bool:
@@ -51,40 +48,41 @@ def _decodes(head: bytes, encoding: str) -> bool:
 
 
 def _legacy(head: bytes) -> str:
-    pairs, common, kana, singles, cyrillic = _high_bytes(head)
+    pairs, common, kana, high, runs, cyrillic = _high_bytes(head)
     if pairs and common >= 0.6 * pairs and _decodes(head, "gb18030"):
         return "gb18030"
     if kana and _decodes(head, "shift_jis"):
         return "shift_jis"
-    high = 2 * pairs + singles
-    if cyrillic > 0.8 * high and pairs > singles:
+    # Cyrillic words are runs of high letters; in western languages such letters stand alone or in twos.
+    if cyrillic > 0.8 * high and high >= 3 * runs:
         return "cp1251"
     return "cp1252" if _decodes(head, "cp1252") else "latin-1"
 
 
-def _high_bytes(head: bytes) -> tuple[int, int, int, int, int]:
-    """Counts over runs of high bytes: pairs, GB2312 level-1 pairs, Shift-JIS kana, lone bytes, Cyrillic letters."""
-    pairs = common = kana = singles = cyrillic = 0
+def _high_bytes(head: bytes) -> tuple[int, int, int, int, int, int]:
+    """Counts: high byte pairs, GB 2312 level-1 pairs, Shift-JIS kana, high bytes, runs of them, Cyrillic letters."""
+    pairs = common = kana = high = runs = cyrillic = 0
     at, end = 0, len(head)
     while at < end:
-        lead = head[at]
-        if lead < 0x80:
+        if head[at] < 0x80:
             at += 1
             continue
-        cyrillic += lead >= 0xC0
-        trail = head[at + 1] if at + 1 < end else 0
-        if lead in (0x82, 0x83) and trail >= 0x40:
-            kana += 1
-        if trail < 0x80:
-            singles += 1
+        start = at
+        while at < end and (
+            head[at] >= 0x80 or (head[at] >= 0x40 and (at - start) % 2 and head[start] in (0x82, 0x83))
+        ):
             at += 1
-            continue
-        cyrillic += trail >= 0xC0
-        pairs += 1
-        # Level 1 of GB 2312 (the 3,755 everyday characters) and its punctuation rows.
-        common += (0xB0 <= lead <= 0xD7 or lead in (0xA1, 0xA3)) and trail >= 0xA1
-        at += 2
-    return pairs, common, kana, singles, cyrillic
+        run = head[start:at]
+        runs += 1
+        high += len(run)
+        cyrillic += sum(byte >= 0xC0 for byte in run)
+        for lead, trail in zip(run[::2], run[1::2], strict=False):
+            pairs += 1
+            # Level 1 of GB 2312 (the 3,755 everyday characters) and its punctuation rows.
+            common += (0xB0 <= lead <= 0xD7 or lead in (0xA1, 0xA3)) and trail >= 0xA1
+            kana += lead in (0x82, 0x83)
+        common -= len(run) % 2
+    return pairs, common, kana, high, runs, cyrillic
 
 
 def text_of(stream: IO[bytes], encoding: str) -> io.TextIOWrapper:

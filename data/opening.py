@@ -142,8 +142,7 @@ class _Limited(io.RawIOBase):
         except (OSError, EOFError, ValueError) as error:
             raise refuse(
                 "data_torn_archive",
-                f"{self._path.name} is a damaged or cut-off archive after {self._seen:,} bytes of content: "
-                "copy or download it again.",
+                f"{self._path.name} is a damaged or cut-off archive: copy or download it again.",
                 field="data.path",
                 value=str(self._path),
                 detail=str(error)[:200],
@@ -166,7 +165,7 @@ def _peek(stream: io.BufferedReader, path: Path) -> bytes:
     if len(head) < SNIFF and stream.seekable():
         head = stream.read(SNIFF)
         stream.seek(0)
-    return head
+    return head[:SNIFF]
 
 
 def _kind_of(head: bytes, path: Path) -> str:

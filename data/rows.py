@@ -55,12 +55,14 @@ class Unusable(Exception):
 
     def __init__(self, reason: str, text: str = "") -> None:
         self.reason = reason
-        self.text = text
-        super().__init__(f"{reason}: {text}")
+        # Shown on terminals: nothing in a file may steer them.
+        self.text = "".join([c if c.isprintable() else "\ufffd" for c in text[:200]])
+        super().__init__(f"{reason}: {self.text}")
 
 
 REASONS: Mapping[str, str] = {
     "broken_json": "not valid JSON",
+    "unread": "behind a broken value, where the next row begins cannot be told",
     "too_deep": "nested deeper than 64 levels",
     "line_too_long": "a line longer than 16 MiB",
     "not_an_object": "not an object with columns",

@@ -59,7 +59,7 @@ def _rows(flow: Flow, limit: int | None, count_only: bool, lengths: list[int]) -
         last = here
         clean = row
         if (not whole.isascii() or "\x00" in whole) and _marks_in(whole, flow.files[number], line):
-            clean = _mended(row)
+            clean = mended(row)
         if count_only:
             lengths.append(len(whole))
             continue
@@ -237,11 +237,12 @@ def _texts_of(value: Any, into: list[str]) -> None:
             _texts_of(one, into)
 
 
-def _mended(value: Any) -> Any:
+def mended(value: Any) -> Any:
+    """The value with every text free of NULs and half characters."""
     if isinstance(value, str):
         return _mend(value)
     if isinstance(value, dict):
-        return {key: _mended(one) for key, one in value.items()}
+        return {key: mended(one) for key, one in value.items()}
     if isinstance(value, list):
-        return [_mended(one) for one in value]
+        return [mended(one) for one in value]
     return value

@@ -6,6 +6,7 @@ A format module holds NAME, ABOUT (one line for people), GIVES (row shapes it ca
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -25,18 +26,22 @@ class Column:
     """What a sample shows of one column: the kinds of its values and some of them."""
 
     name: str
-    kinds: set[str] = field(default_factory=set)
+    kinds: Counter[str] = field(default_factory=Counter)
     values: list[Any] = field(default_factory=list)
 
     @property
     def is_text(self) -> bool:
-        """Only texts (and gaps)."""
-        return "text" in self.kinds and self.kinds <= {"text", "null", "number"}
+        """Mostly texts; numbers and gaps do not count against it."""
+        return self._mostly(self.kinds["text"]) and self.kinds["text"] > 0
 
     @property
     def is_turns(self) -> bool:
-        """Lists of turns."""
-        return "turns" in self.kinds
+        """Mostly lists of turns."""
+        return self._mostly(self.kinds["turns"]) and self.kinds["turns"] > 0
+
+    def _mostly(self, count: int) -> bool:
+        told = sum(self.kinds.values()) - self.kinds["null"] - self.kinds["empty"] - self.kinds["number"]
+        return 2 * count >= told
 
     @property
     def texts(self) -> list[str]:
@@ -54,7 +59,7 @@ class Columns:
             self.count += 1
             for name, value in record.items():
                 column = self.all.setdefault(name, Column(name))
-                column.kinds.add(kind_of(value))
+                column.kinds[kind_of(value)] += 1
                 if len(column.values) < 64 and value is not None:
                     column.values.append(value)
         self._folded = {fold(name): column for name, column in reversed(self.all.items())}

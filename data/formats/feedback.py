@@ -41,7 +41,7 @@ def matches(columns: Columns, given: Given) -> Match | None:
 
 
 def _is_flags(label: Column) -> bool:
-    return label.kinds <= {"flag", "null"}
+    return set(label.kinds) <= {"flag", "null"}
 
 
 def _shown_mapping(label: Column, values: list[str], clear: bool) -> Finding:

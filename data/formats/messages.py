@@ -34,7 +34,7 @@ def matches(columns: Columns, given: Given) -> Match | None:
     tools = columns.find("tools", ("tools", "functions"), given)
     system = columns.text("system", ("system", "system_prompt"), given)
     images = next(
-        (c for n in IMAGES if (c := columns.find(n, (n,), {})) is not None and c.kinds - {"null"}), None
+        (c for n in IMAGES if (c := columns.find(n, (n,), {})) is not None and set(c.kinds) - {"null"}), None
     )
     return Match(
         NAME,

@@ -19,7 +19,7 @@ def matches(columns: Columns, given: Given) -> Match | None:
     if question is None or answer is None:
         return None
     listed = columns.find("choices", ("choices", "options"), given)
-    if listed is not None and listed.kinds & {"texts"}:
+    if listed is not None and "texts" in listed.kinds:
         return Match(
             NAME, 0.95, mapping(question=question, choices=listed, answer=answer), f"column {listed.name}"
         )

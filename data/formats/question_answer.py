@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from data.errors import Finding
-from data.formats.base import Columns, Given, Match, Record, chat, mapping, text_cell
+from data.formats.base import Column, Columns, Given, Match, Record, chat, mapping, text_cell
 from data.rows import Row
 from data.settings import Choices
 
@@ -41,7 +41,7 @@ def matches(columns: Columns, given: Given) -> Match | None:
             asks = (_ask_instruction(),) if prompt_name in _TRANSLATIONS else ()
             found = mapping(prompt=prompt, response=response, system=system)
             return Match(NAME, 0.95, found, f"columns {prompt.name} and {response.name}", asks)
-    texts = [column for column in columns.all.values() if column.is_text and column.texts]
+    texts = [column for column in columns.all.values() if column.is_text and _has_words(column)]
     if len(texts) == 2 and not given:
         return Match(
             NAME,
@@ -50,6 +50,10 @@ def matches(columns: Columns, given: Given) -> Match | None:
             "two text columns; the first is taken for the question",
         )
     return None
+
+
+def _has_words(column: Column) -> bool:
+    return any(any(map(str.isalpha, text)) for text in column.texts)
 
 
 def _ask_instruction() -> Finding:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Literal
 
+from data.errors import refuse
 from data.limits import MAX_COLUMNS, MAX_LINE
 from data.readers.json_rows import Item
 from data.rows import Unusable
@@ -36,7 +37,7 @@ def sniff_dialect(sample: str, delimiter: str | None = None) -> Dialect | None:
             share, columns = _fit(lines[:400], candidate, quoted)
             if columns < 2 and delimiter is None:
                 continue
-            if not quoted and not _literal_quotes(lines, candidate):
+            if quoted == _literal_quotes(lines, candidate):
                 share -= 0.2
             if best is None or (share, columns) > best[:2]:
                 best = (share, columns, Dialect(candidate, quoted, columns))
@@ -98,9 +99,16 @@ def read_delimited(stream: IO[str], dialect: Dialect, notes: dict[str, list[int]
 
 
 def _header(cells: list[str]) -> list[str]:
-    """Header names: trimmed; an empty or repeated one gets its position."""
+    """Header names: trimmed; an empty or repeated one gets its position. Raises FactoryError for too many."""
+    if len(cells) > MAX_COLUMNS:
+        raise refuse(
+            "data_too_wide",
+            f"The table has {len(cells):,} columns, more than {MAX_COLUMNS}: keep the ones that hold the texts.",
+            field="data.path",
+            value=len(cells),
+        )
     names: list[str] = []
-    for position, cell in enumerate(cells[:MAX_COLUMNS], 1):
+    for position, cell in enumerate(cells, 1):
         name = cell.strip().lstrip("\ufeff") or f"column_{position}"
         names.append(name if name not in names else f"{name}_{position}")
     return names

@@ -205,6 +205,13 @@ def _columns(value: dict[str, Any]) -> dict[str, list[Any]] | None:
 def _stream_values(stream: IO[bytes], notes: dict[str, list[int]]) -> Iterator[Item]:
     """Top-level values, or the elements of a top-level array, parsed one at a time from a sliding window."""
     window = _Window(stream)
+    try:
+        yield from _window_values(window)
+    finally:
+        window.let_go()
+
+
+def _window_values(window: _Window) -> Iterator[Item]:
     array = window.take("[")
     number = 0
     while not window.at_end():
@@ -216,6 +223,8 @@ def _stream_values(stream: IO[bytes], notes: dict[str, list[int]]) -> Iterator[I
         value = window.value()
         yield (where if not array else number), value if isinstance(value, Unusable) else as_record(value)
         if isinstance(value, Unusable) and not window.skip_to_next_object():
+            if window.left:
+                yield window.line, Unusable("unread")
             return
     if array:
         yield window.line, Unusable("broken_json", "the file ends inside the array")
@@ -229,6 +238,11 @@ class _Window:
         self._decoder = json.JSONDecoder()
         self._piece, self._at, self._ended = "", 0, False
         self.line = 1
+        self.left = False
+
+    def let_go(self) -> None:
+        """Leave the stream to whoever opened it."""
+        self._text.detach()
 
     def _more(self, size: int = 2**20) -> bool:
         piece = self._text.read(size)
@@ -269,9 +283,12 @@ class _Window:
             except json.JSONDecodeError as error:
                 # Only an error at the very end of the window can be a value that is not complete yet.
                 short = error.pos > len(self._piece) - 64 or "Unterminated" in error.msg
-                if short and len(self._piece) - self._at <= MAX_LINE and not self._ended and self._more(step):
-                    step *= 2
-                    continue
+                if short and not self._ended:
+                    if len(self._piece) - self._at > MAX_LINE:
+                        return Unusable("line_too_long")
+                    if self._more(step):
+                        step *= 2
+                        continue
                 return Unusable("broken_json", f"{error.msg}: {self._piece[self._at : self._at + 160]}")
             except RecursionError:
                 return Unusable("too_deep", self._piece[self._at : self._at + 80])
@@ -281,16 +298,21 @@ class _Window:
             return value
 
     def skip_to_next_object(self) -> bool:
-        """After a broken value: go on behind the next line end that is followed by an object."""
+        """After a broken value: go on behind the next line end that is followed by an object. `left` tells whether
+        there was anything else behind the broken value."""
+        self.left = False
+        line_ended = False
         while True:
-            found = (
-                self._piece.find("{", self._piece.find("\n", self._at) + 1)
-                if "\n" in self._piece[self._at :]
-                else -1
-            )
-            if found > self._at:
+            place = self._at
+            if not line_ended:
+                place = self._piece.find("\n", self._at) + 1
+                line_ended = place > 0
+            found = self._piece.find("{", place) if line_ended else -1
+            if found >= 0:
                 self._pass(found)
                 return True
+            rest = self._piece[self._at :] if not line_ended else self._piece[place:]
+            self.left = self.left or "}," in rest
             self._pass(len(self._piece))
             if not self._more():
                 return False
