@@ -16,7 +16,7 @@ _TAKEN = ("completion", "chosen", "rejected", "response", "answers", "completion
 
 def matches(columns: Columns, given: Given) -> Match | None:
     """A prompt column, or turns that end with a user's, and nothing that answers them."""
-    if any(columns.find("", (name,), {}) is not None for name in _TAKEN):
+    if any(name in given or columns.find("", (name,), {}) is not None for name in _TAKEN):
         return None
     prompt = columns.find("prompt", ("prompt",), given)
     if prompt is None or not (prompt.is_text or prompt.is_turns):
