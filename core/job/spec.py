@@ -100,6 +100,9 @@ class TrainSpec(Spec):
     """Gradients are scaled down to this norm; 0 switches clipping off."""
     optimizer: Optimizer = "adamw_torch_fused"
     """Optimizer, by transformers' name; some need a package of their own, which the check names."""
+    padding_free: bool = True
+    """Spend no time on padding: a batch's rows are laid end to end (same losses; left out with flash attention and
+    NEFTune)."""
     neftune_alpha: float | None = Field(None, gt=0, le=1000)
     """Noise on the embeddings while training (NEFTune, arXiv 2310.05914); 5 is usual. Empty: none."""
     seed: int = Field(42, ge=0, le=2**31 - 1)

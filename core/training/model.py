@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from core.job.models import ModelPlace, check_folder, locate
 from core.job.spec import JobSpec, ModelSpec
 from core.methods import ADAPTERS, method_module
+from core.training import padding_free
 from data.errors import FactoryError, refuse
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates" / "chat"
@@ -101,6 +103,11 @@ def load_model(job: JobSpec, home: Path, *, gpu: bool, task: str = "CAUSAL_LM") 
         ) from problem
     if job.model.adapter is not None and job.method.name not in ADAPTERS:
         model = _merged(model, adapter_folder(job.model.adapter))
+    if (
+        job.train.padding_free and job.train.neftune_alpha is None
+    ):  # NEFTune's noise hangs on the padded length
+        if (reason := padding_free.install(model)) is not None:
+            sys.stdout.write(f"padding is not skipped: {reason}\n")
     model.config.use_cache = False  # training never reads a cache; generation asks for one itself
     return model
 

@@ -37,6 +37,7 @@ def work(run_dir: str, stop_at: int | None = None) -> dict[str, Any]:
 
     if stop_at is not None:
         _stop_during(Path(run_dir), stop_at)
+    skipped = _count_batches_without_padding()
     code = main(run_dir)
     events = [json.loads(line) for line in (Path(run_dir) / "events.jsonl").read_text("utf-8").splitlines()]
     metrics = {event["step"]: event["values"] for event in events if event["event"] == "metric"}
@@ -45,7 +46,23 @@ def work(run_dir: str, stop_at: int | None = None) -> dict[str, Any]:
         "losses": {str(step): values["loss"] for step, values in metrics.items() if "loss" in values},
         "eval_losses": {str(step): v["eval_loss"] for step, v in metrics.items() if "eval_loss" in v},
         "events": events,
+        "padding_free": len(skipped) > 1,  # the first is the proof on two short rows
     }
+
+
+def _count_batches_without_padding() -> list[int]:
+    """A list that grows with every batch that really goes through without padding in this process."""
+    from core.training import padding_free
+
+    seen: list[int] = []
+    plain = padding_free._no_mask
+
+    def counted(input_ids: Any) -> Any:
+        seen.append(input_ids.shape[0])
+        return plain(input_ids)
+
+    padding_free._no_mask = counted
+    return seen
 
 
 def train(job: dict[str, Any], home: str) -> dict[str, Any]:
@@ -324,3 +341,43 @@ def library_optimizers() -> list[str]:
     from transformers.training_args import OptimizerNames
 
     return [name.value for name in OptimizerNames]
+
+
+def states_without_padding(architecture: str, window: int = 64) -> dict[str, Any]:
+    """Largest difference of the real tokens' states with and without padding, left and right, and why not, if not."""
+    import torch
+    import transformers
+
+    from core.training import padding_free
+
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{architecture}Config")(vocab_size=100, pad_token_id=0)
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 4,
+        "ffn_dim": 64,
+        "word_embed_proj_dim": 32,
+        "sliding_window": window,
+        "attn_implementation": "sdpa",
+    }
+    known = {
+        name: value for name, value in sizes.items() if hasattr(config, name) or name == "attn_implementation"
+    }
+    config = getattr(transformers, f"{architecture}Config")(vocab_size=100, pad_token_id=0, **known)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    ids = torch.randint(5, 90, (3, 12))
+    right = (torch.arange(12) < torch.tensor([[12], [5], [8]])).long()
+    masks = [right, right.flip(1)]
+    with torch.no_grad():
+        before = [model(input_ids=ids, attention_mask=mask, use_cache=False).logits for mask in masks]
+        reason = padding_free.install(model)
+        after = [model(input_ids=ids, attention_mask=mask, use_cache=False).logits for mask in masks]
+    pairs = zip(before, after, masks, strict=True)
+    return {"reason": reason, "difference": max(float((a - b)[m.bool()].abs().max()) for a, b, m in pairs)}
