@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from core.engines import ENGINES, engine_module
 from core.job.machine import CHECKOUT, Machine, disk_free, installed
 from core.job.models import ModelPlace, check_folder, hub_cache, locate, parameter_count
 from core.job.presets import preset_for
+from core.job.remembered import remembered
 from core.job.spec import JobSpec
 from core.rewards import Setting, build_scorers
 from core.stages import stage_module
@@ -364,11 +366,25 @@ def _data(case: Case) -> Iterator[Finding]:
     if missing:
         yield from missing
         return
-    # A child process with limits takes the look: the files may come from anybody.
-    yield from quick_findings(data.model_dump(mode="json"), needs, case.job.stage.name)
+    yield from _look(case, data.model_dump(mode="json"), needs)
     if held_out:
-        found = quick_findings({"path": held_out}, needs, case.job.stage.name)
-        yield from (replace(one, field="data.eval") for one in found)
+        yield from (replace(one, field="data.eval") for one in _look(case, {"path": held_out}, needs))
+
+
+def _look(case: Case, data: dict[str, Any], needs: Sequence[str]) -> list[Finding]:
+    """What the first rows tell. A child process with limits takes the look: the files may come from anybody."""
+    paths = [source.get("path") for source in data.get("sources") or [data]]
+    if not all(paths) or any(path.startswith(ELSEWHERE) for path in paths if path):
+        return quick_findings(data, needs, case.job.stage.name)
+    files = [file for path in paths if path for file in find_files(path).files]
+    question = ["look", data, list(needs), case.job.stage.name]
+    told = remembered(
+        case.home,
+        question,
+        files,
+        lambda: [one.to_json() for one in quick_findings(data, needs, case.job.stage.name)],
+    )
+    return [Finding(**one) for one in told]
 
 
 def _missing_files(field: str, path: str) -> list[Finding]:

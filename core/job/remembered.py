@@ -1,0 +1,45 @@
+"""What was found out about files that have not changed since, so that a sweep of jobs finds it out once.
+
+One small JSON file per question in HOME/cache/remembered. A file is the same while its path, size, inode and time of
+change (nanoseconds) are. Forgetting is always safe: delete the folder at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+VERSION = 1
+"""Raised when an answer would come out differently for the same files."""
+
+
+def remembered(home: Path, question: Any, files: Sequence[Path], find_out: Callable[[], Any]) -> Any:
+    """The answer of `find_out()` as plain JSON, asked only once for these files and this `question`.
+
+    A home that is not there, a read-only one or a damaged memory only cost the time to find out again. What
+    `find_out` raises passes, and is not remembered. Raises OSError when a file is not there.
+    """
+    identity = [VERSION, question, [_identity(path) for path in files]]
+    name = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:32]
+    place = home / "cache" / "remembered" / f"{name}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return json.loads(place.read_bytes())["answer"]
+    answer = find_out()
+    if not home.is_dir():  # a check is no reason to make a home
+        return answer
+    with contextlib.suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        temporary = place.with_name(f".tmp-{os.getpid()}-{name}")
+        temporary.write_text(json.dumps({"answer": answer}), encoding="utf-8")
+        temporary.replace(place)
+    return answer
+
+
+def _identity(path: Path) -> list[Any]:
+    found = path.stat()
+    return [str(path.absolute()), found.st_size, found.st_ino, found.st_mtime_ns]
