@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from data import gym
 from data.errors import FactoryError, Finding, refuse
 from data.files import find_files
 from data.settings import DataSettings, Source
@@ -56,7 +55,9 @@ def resolve_one(source: Source) -> Resolved:
             "data_no_path", "The data has no path: name a file, a folder or hub:org/name.", field="data.path"
         )
     path = source.path
-    if path.startswith(gym.PREFIX):
+    if path.startswith("gym:"):
+        from data import gym
+
         path = str(gym.fetch(path))
     elif path.startswith("hub:"):
         from data.hub import fetch

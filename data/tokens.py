@@ -35,6 +35,10 @@ LAZY = 512
 """Fewer pieces than this are encoded before the fast way's model is built (0.3 s for 49,000 tokens) and proven."""
 
 
+_BUILT: dict[str, Any] = {}
+"""Fast tokenizers of this process by their proof's key, the last few."""
+
+
 class Encoder:
     """Texts to flat ids. `way` says how: fastokens, tokenizers or transformers.
 
@@ -147,25 +151,31 @@ class Encoder:
 
     def _proven(self, model: str) -> Any:
         """The fast tokenizer when it is proven for this tokenizer, else None. The proof is kept in `proofs`."""
-        proofs = self._proofs
         try:
             import fastokens
         except ImportError:
             self._drop_fast("fastokens is not installed")
             return None
         key = hashlib.sha256(f"{fastokens.__name__}{_version('fastokens')}{model}".encode()).hexdigest()[:32]
-        kept = proofs / f"{key}.json" if proofs is not None else None
+        if key in _BUILT:
+            return _BUILT[key]
+        kept = self._proofs / f"{key}.json" if self._proofs is not None else None
         if kept is not None and kept.exists():
             if not json.loads(kept.read_text(encoding="utf-8"))["same"]:
                 self._drop_fast("it differs from Hugging Face's for this tokenizer")
                 return None
-            return fastokens.Tokenizer.from_json_str(model)
-        fast, why = _compare(model, self._slow, self._tokenizer)
-        if kept is not None:
+            fast, why = fastokens.Tokenizer.from_json_str(model), ""
+        else:
+            fast, why = _compare(model, self._slow, self._tokenizer)
+        if kept is not None and not kept.exists():
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_text(json.dumps({"same": fast is not None, "why": why}), encoding="utf-8")
         if fast is None:
             self._drop_fast(why)
+            return None
+        while len(_BUILT) >= 4:
+            del _BUILT[next(iter(_BUILT))]
+        _BUILT[key] = fast
         return fast
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import xxhash
@@ -38,8 +40,19 @@ def answer(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "characters": lengths,
             "files": [info.to_plain() for info in flow.files],
             "ignored": flow.ignored,
+            "peak_mib": peak_mib(),
         }
     }
+
+
+def peak_mib() -> int | None:
+    """Most memory this process held so far, MiB; None where the system does not say."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(found.group(1)) // 1024 if found else None
 
 
 def _rows(flow: Flow, limit: int | None, count_only: bool, lengths: list[int]) -> Iterator[dict[str, Any]]:

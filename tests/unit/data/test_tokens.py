@@ -9,6 +9,12 @@ from data import tokens
 from data.tokens import LAZY, Encoder, probe_texts
 from tests.tiny import tiny_tokenizer
 
+
+@pytest.fixture(autouse=True)
+def nothing_built_yet(monkeypatch):
+    monkeypatch.setattr(tokens, "_BUILT", {})
+
+
 TEXTS = [f"Number {n} is a number. <|im_start|>é🙂" for n in range(LAZY + 50)]
 
 
@@ -41,7 +47,9 @@ def test_a_proof_is_kept_and_a_failed_one_too(tmp_path, monkeypatch):
     Encoder(tiny_tokenizer(), told.append, tmp_path).encode(TEXTS)
     assert len(list(tmp_path.iterdir())) == 1
     monkeypatch.setattr(tokens, "_compare", lambda *_: pytest.fail("proven already"))
+    tokens._BUILT.clear()
     Encoder(tiny_tokenizer(), told.append, tmp_path).encode(TEXTS)
+    tokens._BUILT.clear()
     next(tmp_path.iterdir()).write_text('{"same": false, "why": "x"}')
     encoder = Encoder(tiny_tokenizer(), told.append, tmp_path)
     encoder.encode(TEXTS)
