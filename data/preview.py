@@ -145,6 +145,16 @@ def mask_findings(rows: Sequence[Mapping[str, Any]], voice: Voice) -> list[Findi
                 cut,
             )
         )
+    if voice.template and "generation" not in voice.template and any("<" in one["text"] for one in sequences):
+        found.append(
+            Finding(
+                "data_template_without_marks",
+                "The template does not mark what the assistant says; the mask is built from where each turn begins "
+                "and ends, as shown.",
+                "note",
+                "model.template",
+            )
+        )
     if voice.bos and voice.adds_bos and any(not one["text"].startswith(voice.bos) for one in sequences):
         found.append(Finding("data_bos_missing", "Some sequences have no BOS.", "error", "model.template"))
     if voice.bos and any(one["text"].startswith(voice.bos + voice.bos) for one in sequences):

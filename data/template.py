@@ -8,7 +8,10 @@ Rendering happens in the parsing child, whose CPU time and memory are limited (d
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,8 @@ from data.rows import Turn, Unusable
 
 MAX_SOURCE = 256 * 2**10
 """Longest template, characters."""
+MAX_SECONDS = 2
+"""Longest time for one rendering."""
 MAX_TEXT = 64 * 2**20
 """Longest rendered conversation, characters."""
 FOLDER = Path(__file__).resolve().parent.parent / "templates" / "chat"
@@ -60,6 +65,31 @@ def _tojson(
 ) -> str:
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+@contextmanager
+def _time_limit() -> Iterator[None]:
+    """Raise FactoryError when what is inside takes longer than MAX_SECONDS. Only the main thread has such an alarm;
+    rows are rendered in the main thread of a child (data.child)."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, _too_slow)
+    signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _too_slow(*_: object) -> None:
+    raise refuse(
+        "template_too_slow",
+        f"The chat template takes more than {MAX_SECONDS} seconds for one conversation: "
+        "name another with model.template.",
+        field="model.template",
     )
 
 
@@ -110,13 +140,14 @@ class Template:
     ) -> str:
         """The text of a conversation. Raises Unusable('template_refused') in the template's own words."""
         try:
-            text = self._template.render(
-                messages=turns,
-                tools=tools,
-                documents=None,
-                add_generation_prompt=answer_next,
-                **self._specials,
-            )
+            with _time_limit():
+                text = self._template.render(
+                    messages=turns,
+                    tools=tools,
+                    documents=None,
+                    add_generation_prompt=answer_next,
+                    **self._specials,
+                )
         except (
             jinja2.TemplateError,
             TypeError,
