@@ -1,4 +1,4 @@
-"""Token ids on their way to disk: cut or split at max_length, held out, packed, written as Arrow streams.
+"""Token ids on their way to disk: cut at max_length, judged, held out, packed; data.arrow writes them.
 
 Ids wait in a flat file; per row only its place, digest and line stay in memory (about 40 bytes a row).
 """
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from data.arrow import Array, Spans, open_tokens, write_packed, write_pairs, write_plain
 from data.errors import Finding, refuse
 from data.pack import pack
 from data.report import Tally, drop_findings, merged, note_findings, nothing_left
@@ -20,11 +20,8 @@ if TYPE_CHECKING:
     from data.prepare import PrepareSettings
     from data.tokens import Encoder
 
-Array = npt.NDArray[Any]
 MAX_UNMASKED = 0.1
 """Share of rows without a learnt token above which preparation is refused: something is wrong with all of them."""
-IGNORED = -100
-"""Label of a token that is not learnt, as torch's cross entropy has it."""
 
 
 class Spool:
@@ -194,18 +191,20 @@ class Spool:
 
     def _write(self, name: str, rows: Array, lengths: Array, findings: list[Finding]) -> dict[str, int]:
         """Write the examples made of `rows`; returns counts of rows, sequences and tokens."""
-        ids, learnt = _mapped(self._paths[0], np.int32), _mapped(self._paths[1], np.uint8)
         starts = (np.cumsum(lengths.ravel()) - lengths.ravel()).reshape(lengths.shape)
-        spans = _spans(starts[rows, 0], lengths[rows, 0], self._how)
-        path = self._folder / name
-        if self._kind == "pair":
-            examples = _write_pairs(path, ids, learnt, starts[rows], lengths[rows], self._chosen_cells(rows))
-        elif self._how.packing and self._kind == "learn":
-            packs = pack([length for _, length in spans], self._how.max_length)
-            _note_packing(packs, spans, self._how.max_length, name, findings)
-            examples = _write_packed(path, ids, learnt, spans, packs)
-        else:
-            examples = _write_plain(path, ids, learnt, spans, self._kind, self._chosen_cells(rows))
+        sides = [Spans(starts[rows, side], lengths[rows, side]) for side in range(lengths.shape[1])]
+        path, cells = self._folder / name, self._chosen_cells(rows)
+        with open_tokens(*self._paths) as tokens_of:
+            if self._kind == "pair":
+                examples = write_pairs(path, tokens_of, (sides[0], sides[1]), cells)
+            else:
+                spans = sides[0].split(self._how.max_length) if self._how.split_long else sides[0]
+                if self._how.packing and self._kind == "learn":
+                    packs = pack(spans.lengths.tolist(), self._how.max_length)
+                    _note_packing(len(packs), spans, self._how.max_length, name, findings)
+                    examples = write_packed(path, tokens_of, spans, packs)
+                else:
+                    examples = write_plain(path, tokens_of, spans, self._kind != "prompt", cells)
         tokens = int(lengths[rows].sum())
         return {
             "rows": len(rows),
@@ -298,42 +297,9 @@ def _stacked(parts: Sequence[Array], width: int) -> Array:
     return np.concatenate(parts) if parts else np.empty((0, width), np.int64)
 
 
-def _spans(starts: Array, lengths: Array, how: PrepareSettings) -> list[tuple[int, int]]:
-    """(start, length) of each example; long documents in pieces of max_length, the last two shared out when the
-    last would be a single token, which nothing predicts."""
-    if not how.split_long or not len(lengths) or int(lengths.max()) <= how.max_length:
-        return list(zip(starts.tolist(), lengths.tolist(), strict=True))
-    spans: list[tuple[int, int]] = []
-    room = how.max_length
-    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
-        at, end = start, start + length
-        while at < end:
-            size = min(room, end - at)
-            if end - at - size == 1:
-                size -= 1
-            spans.append((at, size))
-            at += size
-    return spans
-
-
-def _mapped(path: Path, kind: Any) -> Array:
-    """A file of numbers as an array that the system pages in as needed."""
-    if not path.stat().st_size:
-        return np.empty(0, kind)
-    # A plain view: slices of np.memmap itself cost three times as much.
-    return np.memmap(path, kind, "r").view(np.ndarray)
-
-
-def _note_packing(
-    packs: Sequence[Sequence[int]],
-    spans: Sequence[tuple[int, int]],
-    room: int,
-    name: str,
-    findings: list[Finding],
-) -> None:
-    filled = sum(length for _, length in spans) / (len(packs) * room)
-    if len(packs) == 1 and filled < 1 and name == "train.arrow":
-        tokens = sum(length for _, length in spans)
+def _note_packing(packs: int, spans: Spans, room: int, name: str, findings: list[Finding]) -> None:
+    tokens = int(spans.lengths.sum())
+    if packs == 1 and tokens < room and name == "train.arrow":
         findings.append(
             Finding(
                 "data_packing_short",
@@ -345,126 +311,3 @@ def _note_packing(
                 fix={"stage.packing": False},
             )
         )
-
-
-_GROUP = 1024
-
-
-def _writer(path: Path, columns: Sequence[tuple[str, Any]]) -> tuple[Any, Any, Any]:
-    import pyarrow
-
-    schema = pyarrow.schema([pyarrow.field(name, kind) for name, kind in columns])
-    sink = pyarrow.OSFile(str(path), "wb")
-    return sink, pyarrow.ipc.new_stream(sink, schema), schema
-
-
-def _lists(values: Array, lengths: Sequence[int]) -> Any:
-    import pyarrow
-
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    # From buffers: pyarrow.array would import pandas, which costs a third of a second.
-    flat = pyarrow.Array.from_buffers(
-        pyarrow.int32(), len(values), [None, pyarrow.py_buffer(np.ascontiguousarray(values, np.int32))]
-    )
-    return pyarrow.Array.from_buffers(
-        pyarrow.list_(pyarrow.int32()), len(lengths), [None, pyarrow.py_buffer(offsets)], children=[flat]
-    )
-
-
-def _gathered(source: Array, spans: Sequence[tuple[int, int]]) -> Array:
-    """The slices one after another; one slice where they lie so already."""
-    if not spans:
-        return source[:0]
-    start, end = spans[0][0], spans[-1][0] + spans[-1][1]
-    if end - start == sum(length for _, length in spans) and all(
-        one[0] + one[1] == other[0] for one, other in zip(spans, spans[1:], strict=False)
-    ):
-        return source[start:end]
-    return np.concatenate([source[at : at + length] for at, length in spans])
-
-
-def _write_plain(
-    path: Path,
-    ids: Array,
-    learnt: Array,
-    spans: Sequence[tuple[int, int]],
-    kind: str,
-    cells: list[Any] | None,
-) -> int:
-    import pyarrow
-
-    tokens = pyarrow.list_(pyarrow.int32())
-    columns: list[tuple[str, Any]] = [("input_ids", tokens)]
-    if kind != "prompt":
-        columns.append(("labels", tokens))
-    extra = _extra_columns(cells)
-    columns += [(name, values.type) for name, values in extra]
-    sink, writer, schema = _writer(path, columns)
-    with sink, writer:
-        for at in range(0, len(spans), _GROUP):
-            part = spans[at : at + _GROUP]
-            lengths = [length for _, length in part]
-            values = _gathered(ids, part)
-            arrays = [_lists(values, lengths)]
-            if kind != "prompt":
-                arrays.append(_lists(np.where(_gathered(learnt, part) != 0, values, IGNORED), lengths))
-            arrays += [column[at : at + _GROUP] for _, column in extra]
-            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
-    return len(spans)
-
-
-def _write_packed(
-    path: Path, ids: Array, learnt: Array, spans: Sequence[tuple[int, int]], packs: Sequence[Sequence[int]]
-) -> int:
-    import pyarrow
-
-    tokens = pyarrow.list_(pyarrow.int32())
-    sink, writer, schema = _writer(path, [("input_ids", tokens), ("labels", tokens), ("seq_lengths", tokens)])
-    with sink, writer:
-        for at in range(0, len(packs), 64):
-            part = packs[at : at + 64]
-            rows = [spans[row] for one in part for row in one]
-            lengths = [sum(spans[row][1] for row in one) for one in part]
-            values = _gathered(ids, rows)
-            labels = np.where(_gathered(learnt, rows) != 0, values, IGNORED)
-            each = _lists(np.asarray([length for _, length in rows]), [len(one) for one in part])
-            batch = [_lists(values, lengths), _lists(labels, lengths), each]
-            writer.write_batch(pyarrow.record_batch(batch, schema=schema))
-    return len(packs)
-
-
-def _write_pairs(
-    path: Path, ids: Array, learnt: Array, starts: Array, lengths: Array, cells: list[Any] | None
-) -> int:
-    """prompt_ids, chosen_ids and rejected_ids (answers without the prompt), as preference trainers take them."""
-    import pyarrow
-
-    tokens = pyarrow.list_(pyarrow.int32())
-    extra = _extra_columns(cells)
-    columns = [("prompt_ids", tokens), ("chosen_ids", tokens), ("rejected_ids", tokens)]
-    sink, writer, schema = _writer(path, [*columns, *((name, values.type) for name, values in extra)])
-    with sink, writer:
-        for at in range(0, len(starts), _GROUP):
-            parts: tuple[list[Array], list[Array], list[Array]] = ([], [], [])
-            for row in range(at, min(at + _GROUP, len(starts))):
-                for side in (0, 1):
-                    start, length = int(starts[row, side]), int(lengths[row, side])
-                    answer = int(np.argmax(learnt[start : start + length]))
-                    if side == 0:
-                        parts[0].append(ids[start : start + answer])
-                    parts[1 + side].append(ids[start + answer : start + length])
-            arrays = [_lists(np.concatenate(part), [len(one) for one in part]) for part in parts]
-            arrays += [column[at : at + _GROUP] for _, column in extra]
-            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
-    return len(starts)
-
-
-def _extra_columns(cells: list[Any] | None) -> list[tuple[str, Any]]:
-    """Columns besides the ids: a label, a margin, an answer and free columns for rewards."""
-    import pyarrow
-
-    if not cells:
-        return []
-    names = list(dict.fromkeys(name for cell in cells for name in cell))
-    return [(name, pyarrow.array([cell.get(name) for cell in cells])) for name in names]
