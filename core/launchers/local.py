@@ -154,7 +154,8 @@ def _queue_up(run: Run, lock: int, book: Book, wish: Wish, *, attempt: int) -> N
     )
     try:
         resume = last_checkpoint(run)
-        write_json(run.attempt_json, {"attempt": attempt, "resume": resume})
+        if attempt > 1:  # a new folder has its first attempt in it
+            write_json(run.attempt_json, {"attempt": attempt, "resume": resume})
         book.record |= {
             **fresh,
             "attempt": attempt,

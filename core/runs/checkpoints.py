@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,7 +110,7 @@ def discard(folder: Path) -> None:
     """Delete a folder so that no reader sees half of it: rename it aside, then remove. Raises OSError."""
     aside = folder.with_name(f".trash-{os.getpid()}-{folder.name}")
     folder.rename(aside)
-    shutil.rmtree(aside)
+    _remove(aside)
 
 
 def clean(run: Run) -> list[str]:
@@ -163,6 +162,8 @@ def _size(path: Path) -> int | None:
 
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
+        import shutil  # megabytes that a waiting supervisor does not need
+
         shutil.rmtree(path)
     else:
         path.unlink()

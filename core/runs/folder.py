@@ -11,7 +11,6 @@ import errno
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -133,6 +132,8 @@ def create_run(home: Path, job_text: str, job_json: Mapping[str, Any], plan: Map
             _fill(made, job_text, job_json, plan)
             run = _put_in_place(made, runs, label)
         except BaseException:
+            import shutil  # megabytes that a waiting supervisor does not need
+
             shutil.rmtree(made, ignore_errors=True)
             raise
         sync_folder(runs)

@@ -8,11 +8,11 @@ supervisor is small.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,7 @@ class Supervisor:
         self.queue = Queue()
         self.slots: dict[str, int] = {}
         self.granted = 0.0
+        self.touched = time.monotonic()
         self.asked = False
         self.forced = False
 
@@ -117,6 +118,7 @@ class Supervisor:
         while ended is None:
             self.hear()
             self.heed_stop(child)
+            self.stay_fresh()
             self.watch.sleep(0.1 if self.book.state == "starting" else 1.0)
             ended = self.collect(child)
         self.hear()
@@ -124,6 +126,14 @@ class Supervisor:
         state, reason = judge(self.run, ended, self.said, asked=self.asked, forced=self.forced)
         facts = {"exit": ended.code, "signal": ended.signal, "forced": self.forced, "peak_bytes": ended.peak}
         self.end(state, reason, values=self.said.values, **facts)
+
+    def stay_fresh(self) -> None:
+        """Touch our slots once an hour, or a cleaner of old files under /tmp would take them for rubbish."""
+        if time.monotonic() - self.touched > 3600:
+            self.touched = time.monotonic()
+            for descriptor in self.slots.values():
+                with contextlib.suppress(OSError):  # another user made the file; the lock counts
+                    os.utime(descriptor)
 
     def collect(self, child: subprocess.Popen[bytes]) -> Exit | None:
         """How the training process ended, or None while it lives."""
@@ -198,6 +208,8 @@ def main(arguments: list[str]) -> int:
     try:
         supervisor.main()
     except Exception as problem:
+        import traceback
+
         traceback.print_exc()
         _give_up(supervisor, problem)
         return 1
