@@ -47,8 +47,8 @@ class Progress:
             return None
         return (self._last - self._first[1]) / (self.step - self._first[0]) * (self.total - self.step)
 
-    def words(self) -> str:
-        """One line: step, loss, tokens per second, time left."""
+    def words(self, *, finished: bool = False) -> str:
+        """One line: step, loss, tokens per second, and time left unless `finished`."""
         total = f"/{self.total}" if self.total else ""
         width = len(str(self.total or ""))
         parts = [f"step {self.step:>{width}}{total}"]
@@ -57,7 +57,7 @@ class Progress:
                 parts.append(f"{name} {self.values[name]:.4f}")
         if (rate := self.values.get("tokens_per_second")) is not None:
             parts.append(f"{rate:,.0f} tokens/s")
-        if (left := self.seconds_left()) is not None:
+        if not finished and (left := self.seconds_left()) is not None:
             parts.append(f"{clock(left)} left")
         return "   ".join(parts)
 
@@ -117,6 +117,7 @@ class Follower:
         self.progress = Progress(read_status(run).record.get("total_steps"))
         self.samples: list[Sample] = []
         self.doing = "waiting for its supervisor"
+        self.finishing = False
         self.screen = Screen(err=err)
 
     def follow(self, offset: int = 0) -> Status:
@@ -129,7 +130,10 @@ class Follower:
                     self._hear(event)
                 self._draw()
         finally:
+            live = self.screen.live
             self.screen.close()
+        if live and self.progress.step:  # the live line is gone; its last numbers are worth keeping
+            self.screen.line(self.progress.words(finished=True))
         return read_status(self.run)
 
     def _hear(self, event: Any) -> None:
@@ -140,6 +144,7 @@ class Follower:
             self.progress.total = event.total_steps
         elif kind == "phase":
             self.doing = event.text or event.name
+            self.finishing = bool(self.progress.step)
             self.screen.line(plain(self.doing))
         elif kind == "metric":
             self.progress.hear(event)
@@ -167,7 +172,9 @@ class Follower:
         if not self.screen.live:
             return
         progress = self.progress
-        if progress.step:
+        if progress.step and progress.step == progress.total and self.finishing:
+            self.screen.show(f"{progress.words(finished=True)}   {plain(self.doing)}", 1.0)
+        elif progress.step:
             self.screen.show(progress.words(), progress.step / progress.total if progress.total else None)
         else:
             self.screen.show(plain(self.doing))
