@@ -54,7 +54,7 @@ def explain(records: Sequence[Mapping[str, Any]], source: Source) -> list[Match]
                 break
     if found:
         return found
-    seen = ", ".join(list(columns.all)[:20])
+    seen = _listed(columns)
     if source.format is not None:
         raise refuse(
             "data_format_does_not_fit",
@@ -66,7 +66,7 @@ def explain(records: Sequence[Mapping[str, Any]], source: Source) -> list[Match]
     raise refuse(
         "data_not_recognised",
         f"No known format fits the columns {seen}: say which column is which, for example "
-        f"data.columns: {{prompt: {next(iter(columns.all), 'question')}, completion: ...}}.",
+        f"data.columns: {{prompt: {next(iter(columns.all), 'question')[:40]}, completion: ...}}.",
         field="data.columns",
         value=list(columns.all)[:20],
     )
@@ -92,6 +92,11 @@ FINAL = frozenset(
 """Formats after which no weaker one is looked at."""
 
 
+def _listed(columns: Columns) -> str:
+    """The names of the first columns, long ones shortened."""
+    return ", ".join(name if len(name) <= 40 else f"{name[:37]}..." for name in list(columns.all)[:20])
+
+
 def _named(name: str) -> ModuleType:
     try:
         return format_module(name)
@@ -112,7 +117,7 @@ def _named(name: str) -> ModuleType:
 def _check_given(columns: Columns, source: Source) -> None:
     missing = {word: name for word, name in source.columns.items() if name not in columns.all}
     if missing:
-        seen = ", ".join(list(columns.all)[:20])
+        seen = _listed(columns)
         raise FactoryError(
             [
                 Finding(

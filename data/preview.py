@@ -92,6 +92,8 @@ def _rows(
                 at += size
             text = "".join(frame["texts"][piece : piece + count])
             piece += count
+            if tokens:
+                tokens[0]["mask"] = "read"  # nothing comes before it, so it is never predicted
             _name_tokens(tokens, tokenizer)
             for token in tokens[how.max_length :] if not how.split_long else ():
                 token["mask"] = "cut"

@@ -188,6 +188,7 @@ class Renderer:
             pieces = self._by_plan(template, turns, learnt)
         else:
             pieces = _exactly(template, turns, tools, learnt)
+            self._note_tools(turns, tools, pieces)
         self._note_reasoning(turns, pieces)
         return self._finish(pieces)
 
@@ -238,6 +239,14 @@ class Renderer:
         if literal and [text for text, _ in finished][1:] == plan.texts(contents)[1:]:
             pieces = tuple((_parts(text), here) for text, here in finished)
             self._ready[roles] = _Plan(pieces, proven=True, strips=plan.strips, learnt=plan.learnt)
+
+    def _note_tools(self, turns: Sequence[Turn], tools: Any, pieces: Pieces) -> None:
+        """Count rows whose tools or tool calls the template does not show."""
+        names = [call["function"]["name"] for turn in turns for call in turn.get("tool_calls") or ()]
+        names += [tool.get("function", tool).get("name", "") for tool in tools or ()]
+        text = "".join([piece for piece, _ in pieces]) if names else ""
+        if any(str(name) not in text for name in names):
+            self.notes["tools_dropped"] += 1
 
     def _note_reasoning(self, turns: Sequence[Turn], pieces: Pieces) -> None:
         """Count rows whose reasoning the template leaves out of earlier turns."""

@@ -120,6 +120,11 @@ _NOTES: Mapping[str, tuple[str, str]] = {
         "{n} have reasoning in an earlier turn that the template leaves out: reasoning is kept only in the last turn "
         "(data.one_per_turn: true makes one sample per turn, each with its own).",
     ),
+    "tools_dropped": (
+        "warning",
+        "{n} have tools or tool calls that the chat template does not show: they would be lost; choose a template with "
+        "tools (chatml, qwen, llama3) with model.template.",
+    ),
     "double_bos": ("warning", "{n} were rendered with two BOS tokens; one was kept."),
     "turn_end_missing": (
         "note",

@@ -188,6 +188,35 @@ def test_the_preview_shows_the_very_ids_and_mask_that_are_trained(tmp_path):
         assert [token["id"] if token["mask"] == "learnt" else -100 for token in kept] == row["labels"]
 
 
+def test_the_preview_of_a_text_agrees_on_its_first_token_too(tmp_path):
+    tokenizer, file = tiny_tokenizer(), jsonl(tmp_path / "a.jsonl", [{"text": "Oak is hard."}])
+    made, _ = prepared(file, tokenizer, tmp_path / "cache", "pretrain")
+    how = PrepareSettings(max_length=128, stage="pretrain", train_on="all", split_long=True)
+    tokens = preview({"path": str(file)}, ("text",), tokenizer, how, 1)["rows"][0]["sequences"][0]["tokens"]
+    assert [one["id"] if one["mask"] == "learnt" else -100 for one in tokens] == arrow_rows(made.train)[0][
+        "labels"
+    ]
+
+
+def test_the_collator_hands_the_model_what_the_preview_shows(tmp_path):
+    from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
+
+    tokenizer = tiny_tokenizer()
+    file = jsonl(
+        tmp_path / "a.jsonl", [*ROWS[:2], chat(user("Say more"), assistant("More and more and more."))]
+    )
+    made, _ = prepared(file, tokenizer, tmp_path / "cache")
+    batch = DataCollatorForLanguageModeling(tokenizer.pad_token_id)(arrow_rows(made.train))
+    shown = preview(
+        {"path": str(file)}, ("messages",), tokenizer, PrepareSettings(max_length=128, stage="sft"), 3
+    )
+    for row, one in enumerate(shown["rows"]):
+        tokens = one["sequences"][0]["tokens"]
+        assert batch["input_ids"][row].tolist() == [token["id"] for token in tokens]
+        assert batch["attention_mask"][row].tolist() == [int(token["mask"] != "padding") for token in tokens]
+        assert batch["labels"][row].tolist() == [t["id"] if t["mask"] == "learnt" else -100 for t in tokens]
+
+
 @pytest.mark.parametrize(
     ("stage", "rows"),
     [

@@ -155,6 +155,19 @@ def test_tool_calls_and_reasoning_are_learnt_with_their_turn():
     assert '"arguments": {"at": "quay"}' in said[0] and said[1].startswith("<think>\nI read it.")
 
 
+def test_tools_that_a_template_does_not_show_are_told():
+    turns = [
+        user("Wind?"),
+        {**assistant(""), "tool_calls": [CALL]},
+        {"role": "tool", "content": "12"},
+        assistant("12."),
+    ]
+    for template, lost in ((CHATML, 1), (load_template("chatml"), 0)):
+        renderer = Renderer(voice(template))
+        renderer.sequences(chat(*turns))
+        assert renderer.notes["tools_dropped"] == lost
+
+
 def test_texts_become_turns_when_asked_or_when_compared():
     row = {"prompt": "Hi", "completion": "Ho"}
     assert joined(Renderer(voice(CHATML)).sequences(row)[0]) == "HiHo</s>"
