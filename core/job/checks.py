@@ -15,6 +15,7 @@ from typing import Any
 from core.engines import ENGINES, engine_module
 from core.job.machine import CHECKOUT, Machine, disk_free, installed
 from core.job.models import ModelPlace, check_folder, hub_cache, locate, parameter_count
+from core.job.packages import missing_packages
 from core.job.presets import preset_for
 from core.job.remembered import remembered
 from core.job.spec import JobSpec
@@ -154,7 +155,16 @@ def _template(case: Case) -> Iterator[Finding]:
 def _rewards(case: Case) -> Iterator[Finding]:
     """Whether every reward could work here: the operator's permissions, patterns, files, models; and is asked."""
     rewards, stage = case.job.rewards, case.job.stage.name
-    if rewards and not getattr(stage_module(stage), "REWARDED", False):
+    asks = getattr(stage_module(stage), "REWARDED", False)
+    if asks and not rewards:
+        yield _find(
+            "rewards_missing",
+            "error",
+            "rewards",
+            [],
+            f"the stage {stage} learns from rewards and the job names none; add some, such as rewards: [accuracy].",
+        )
+    if rewards and not asks:
         yield _find(
             "rewards_unused",
             "warning",
@@ -397,8 +407,13 @@ def _missing_files(field: str, path: str) -> list[Finding]:
     return []
 
 
+def _packages(case: Case) -> Iterator[Finding]:
+    yield from missing_packages(case.job)
+
+
 CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _installation,
+    _packages,
     _model,
     _template,
     _data,

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from core.engines import engine_module
 from core.job.machine import Machine, git_state, versions
 from core.job.models import locate, parameter_count
+from core.job.packages import TRACKER_VARIABLES
 from core.job.places import absolute
 from core.job.presets import resolve
 from core.job.remembered import remembered
@@ -111,7 +112,11 @@ def make_plan(
         preset_source=resolved.source,
         engine=job.engine.name,
         argv=engine.plan(),
-        environment=[*ENVIRONMENT, *(name for reward in job.rewards for name in reward.secrets)],
+        environment=[
+            *ENVIRONMENT,
+            *(name for reward in job.rewards for name in reward.secrets),
+            *(name for tracker in job.report_to for name in TRACKER_VARIABLES[tracker]),
+        ],
         versions=versions(),
         files=[_fingerprint(path, home) for path in data_files(resolved.job)],
         seed=job.train.seed,

@@ -6,10 +6,17 @@ of them without touching any.
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema
+
+from core.job.base import Spec
 from core.job.reading import FieldPath
 from core.job.spec import JobSpec
 
@@ -19,7 +26,42 @@ Schema = Mapping[str, Any]
 @cache
 def job_schema() -> Schema:
     """The JSON schema of a job (draft 2020-12), as `factory schema` prints it."""
-    return JobSpec.model_json_schema()
+    return JobSpec.model_json_schema(schema_generator=_WithHelp)
+
+
+@cache
+def field_help(model: type[Spec]) -> Mapping[str, str]:
+    """The help of each field of a part of a job: the text that stands under the field in the source."""
+    found: dict[str, str] = {}
+    for kind in reversed(model.__mro__):
+        if issubclass(kind, Spec) and kind is not Spec:
+            found |= _texts(ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0])
+    return found
+
+
+def _texts(definition: ast.stmt) -> dict[str, str]:
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        field.target.id: inspect.cleandoc(text.value.value)
+        for field, text in zip(definition.body, definition.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+class _WithHelp(GenerateJsonSchema):
+    """pydantic's schema with the help of every field as its description."""
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        made = super().model_schema(schema)
+        kind: type[Spec] = schema["cls"]
+        texts = field_help(kind)
+        for name, node in made.get("properties", {}).items():
+            node.setdefault("description", texts[name])
+        return made
 
 
 def alternatives(node: Schema) -> Iterator[Schema]:

@@ -119,6 +119,8 @@ class TrainSpec(Spec):
     """How many of the newest checkpoints stay; the best and pinned ones stay besides."""
     early_stopping: int | None = Field(None, ge=1, le=10_000, json_schema_extra=unit("evaluations"))
     """Stop when eval_loss has not improved for so many evaluations. Needs held-out data."""
+    watchdog: bool = True
+    """Stop when the loss runs away, warn when nothing is learnt or rewards say nothing (rules: docs/metrics.md)."""
     keep_best: bool = False
     """Deliver the weights of the best evaluation (lowest eval_loss) instead of the last step. Needs held-out data."""
 
@@ -137,6 +139,8 @@ class EvaluateSpec(Spec):
 
     prompts: list[str] = Field([], max_length=50)
     """Questions answered before and after training. Empty: three prompts of the data."""
+    every: int | None = Field(None, ge=1, le=100_000_000, json_schema_extra=unit("steps"))
+    """Ask also every so many steps, to watch the answers change. Empty: only before and after."""
     max_new_tokens: int = Field(64, ge=1, le=8192, json_schema_extra=unit("tokens"))
     """Longest answer."""
 
@@ -164,5 +168,7 @@ class JobSpec(Spec):
     """Devices and precision."""
     engine: AnyEngine = Field(default_factory=lambda: ENGINES[0].Spec())
     """The library that trains."""
+    report_to: list[Literal["tensorboard", "wandb", "swanlab", "trackio", "mlflow"]] = []
+    """Send metrics to these trackers as well, through transformers' own integrations; keys only by environment."""
     evaluate: EvaluateSpec = EvaluateSpec()
     """Answers before and after."""

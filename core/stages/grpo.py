@@ -16,6 +16,8 @@ TASK = "CAUSAL_LM"
 """What the model is for, in the words of peft."""
 NEEDS = ("prompt",)
 """Row shapes (data.rows) the stage can train on, best first."""
+REWARDED = True
+"""Whether the stage learns from the job's rewards."""
 
 
 class Spec(StageSpec):

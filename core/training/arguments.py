@@ -40,7 +40,8 @@ def common_arguments(context: Context) -> dict[str, Any]:
         "save_total_limit": None,  # retention is ours: the library may delete the only whole checkpoint
         "eval_strategy": "steps" if context.eval_rows is not None else "no",
         "eval_steps": schedule.eval_steps,
-        "report_to": "none",
+        "report_to": list(context.job.report_to) or "none",
+        "run_name": context.output_dir.parent.name,
         "disable_tqdm": True,
         "trust_remote_code": False,
     }

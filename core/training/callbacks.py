@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from core.runs.events import EventWriter
 from core.runs.folder import Run
 from core.training.metrics import common_names, not_finite
 from core.training.stop import StopRequest
+from core.training.watchdog import Watchdog
 from data.errors import refuse
 
 
@@ -54,6 +56,9 @@ class RunCallback(TrainerCallback):
         keep: int,
         keep_best: bool,
         patience: int | None,
+        watchdog: Watchdog | None,
+        sampler: Callable[[int], None] | None,
+        sample_steps: int | None,
     ) -> None:
         self.run = run
         self._job_hash = job_hash
@@ -65,6 +70,8 @@ class RunCallback(TrainerCallback):
         self._keep = keep
         self._keep_best = keep_best
         self._patience = patience
+        self._watchdog = watchdog
+        self._sampler, self._sample_steps = sampler, sample_steps
         self._lowest, self._since_lowest = math.inf, 0
         self._clock = Clock()
         self._last_save_bytes = 0
@@ -81,6 +88,8 @@ class RunCallback(TrainerCallback):
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._clock.end()
+        if self._sampler is not None and self._sample_steps and state.global_step % self._sample_steps == 0:
+            self._sampler(state.global_step)
         last = state.global_step >= self._schedule.total_steps
         if self.stop.asked() and not last:
             self.stopped = True
@@ -122,6 +131,14 @@ class RunCallback(TrainerCallback):
                 step=state.global_step,
                 metric=bad,
             )
+        self._look(state.global_step, values)
+
+    def _look(self, step: int, values: dict[str, float]) -> None:
+        """What the watchdog says: a warning, or the end of a run that only costs time."""
+        for verdict in self._watchdog.look(step, values) if self._watchdog else ():
+            if verdict.stop:
+                raise refuse(verdict.code, verdict.message, field="train.learning_rate", step=step)
+            self._writer.emit(events.Warn(code=verdict.code, message=verdict.message))
 
     def on_evaluate(
         self,

@@ -26,6 +26,7 @@ from core.training.model import START, adapter_folder, keep_start, load_model, l
 from core.training.rows import as_event, rows_for
 from core.training.samples import answer_prompts
 from core.training.stop import Stopped, StopRequest
+from core.training.watchdog import Watchdog
 
 
 def train(run: Run, stop: StopRequest) -> None:
@@ -35,6 +36,7 @@ def train(run: Run, stop: StopRequest) -> None:
     user can mend.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(run.path / "tensorboard"))
     logging.disable_progress_bar()
     job = JobSpec.model_validate_json(run.job_json.read_text("utf-8"))
     attempt = json.loads(run.attempt_json.read_text("utf-8"))
@@ -73,6 +75,15 @@ def train(run: Run, stop: StopRequest) -> None:
         keep=job.train.keep_checkpoints,
         keep_best=job.train.keep_best,
         patience=job.train.early_stopping,
+        watchdog=Watchdog(job.stage.name) if job.train.watchdog else None,
+        sampler=lambda step: _emit_samples(
+            writer,
+            step,
+            "during",
+            prompts,
+            answer_prompts(model, tokenizer, prompts, job.evaluate.max_new_tokens),
+        ),
+        sample_steps=job.evaluate.every,
     )
     callback.expect_checkpoint_bytes(_checkpoint_bytes(model))
     context = Context(

@@ -381,3 +381,30 @@ def states_without_padding(architecture: str, window: int = 64) -> dict[str, Any
         after = [model(input_ids=ids, attention_mask=mask, use_cache=False).logits for mask in masks]
     pairs = zip(before, after, masks, strict=True)
     return {"reason": reason, "difference": max(float((a - b)[m.bool()].abs().max()) for a, b, m in pairs)}
+
+
+def train_with_wild_weights(job: dict[str, Any], home: str, at_step: int) -> dict[str, Any]:
+    """Train, with the output weights blown up just before a step."""
+    import torch
+
+    from core.training import callbacks
+
+    begin = callbacks.RunCallback.on_step_begin
+
+    def blow_up(self: Any, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if state.global_step + 1 == at_step:
+            with torch.no_grad():
+                model.get_output_embeddings().weight.mul_(300)
+        begin(self, args, state, control, **kwargs)
+
+    callbacks.RunCallback.on_step_begin = blow_up  # type: ignore[method-assign] - this process ends with the test
+    return train(job, home)
+
+
+def tensorboard_losses(folder: str) -> dict[str, float]:
+    """The losses in tensorboard's files, by step."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    reader = EventAccumulator(folder)
+    reader.Reload()
+    return {str(event.step): event.value for event in reader.Scalars("train/loss")}
