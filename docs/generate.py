@@ -1,6 +1,6 @@
 """Write the docs that are made from the code: python -m docs.generate. tests/unit/test_docs.py fails when it is due.
 
-docs/job.md, docs/cli.md, and the tables between two marks in README.md and docs/rewards.md.
+docs/job.md, docs/cli.md, docs/metrics.md, and the tables between two marks in README.md and docs/rewards.md.
 """
 
 from __future__ import annotations
@@ -24,11 +24,49 @@ from core.job.schema import Schema, allowed, alternatives, job_schema, names_of
 from core.methods import METHODS
 from core.rewards import REWARDS
 from core.stages import STAGES
+from core.training.metrics import ALWAYS, LOGGED, MEANING
+from core.training.watchdog import PATIENCE, RULES
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKS = ("<!-- works: made by docs/generate.py -->", "<!-- /works -->")
 REWARD_MARKS = ("<!-- rewards: made by docs/generate.py -->", "<!-- /rewards -->")
 MADE = "<!-- Made by docs/generate.py from the code; change the code, then run: python -m docs.generate -->"
+
+
+def metrics_page() -> str:
+    """docs/metrics.md: what each stage logs, and what healthy looks like."""
+    lines = [
+        MADE,
+        "# Metrics",
+        "",
+        "Every stage writes its numbers under the same names, whatever the trainer behind it calls them: into",
+        "`events.jsonl` of the run, to the terminal, and to the trackers in `report_to`. Numbers over held-out data have",
+        "`eval_` in front. The first and the last step are always written, others every `train.logging_steps`.",
+        "",
+        "## What each stage logs",
+        "",
+        f"All of them: {', '.join(f'`{name}`' for name in ALWAYS)}. Besides:",
+        "",
+        "| stage | metrics |",
+        "|---|---|",
+        *(f"| `{stage}` | {', '.join(f'`{name}`' for name in names)} |" for stage, names in LOGGED.items()),
+        "",
+        "## What they mean, and what healthy looks like",
+        "",
+        "| metric | what it is | healthy |",
+        "|---|---|---|",
+        *(f"| `{name}` | {what} | {healthy} |" for name, (what, healthy) in MEANING.items()),
+        "",
+        "## What the watchdog says",
+        "",
+        f"A rule speaks when {PATIENCE} records in a row are bad, once, and again after the run was well in between.",
+        "`train.watchdog: false` silences it. A loss or gradient that is no number ends a run at once, in any case.",
+        "",
+        "| rule | when | what happens |",
+        "|---|---|---|",
+        *(f"| `{code}` | {when} | {what} |" for code, when, what in RULES),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def job_page() -> str:
@@ -181,6 +219,7 @@ def pages() -> dict[Path, str]:
     return {
         ROOT / "docs" / "job.md": job_page(),
         ROOT / "docs" / "cli.md": cli_page(),
+        ROOT / "docs" / "metrics.md": metrics_page(),
         readme: with_table(readme.read_text("utf-8"), MARKS, works_table()),
         rewards: with_table(rewards.read_text("utf-8"), REWARD_MARKS, rewards_table()),
     }

@@ -24,6 +24,9 @@ RENAMED = {
     "completions/min_length": "length/min",
     "completions/max_length": "length/max",
     "completions/clipped_ratio": "length/clipped",
+    "completions/mean_terminated_length": "length/ended_mean",
+    "completions/min_terminated_length": "length/ended_min",
+    "completions/max_terminated_length": "length/ended_max",
     "clip_ratio/region_mean": "clip_ratio",
 }
 DROPPED = {
@@ -36,6 +39,112 @@ DROPPED = {
     "train_runtime",
     "train_samples_per_second",
     "train_steps_per_second",
+}
+
+
+_TOKENS = ("tokens", "tokens_per_second")
+_PAIRS = (
+    "logits/chosen",
+    "logits/rejected",
+    "logps/chosen",
+    "logps/rejected",
+    "reward/chosen",
+    "reward/rejected",
+)
+_ANSWERS = (
+    "reward/mean",
+    "reward/std",
+    "reward/no_spread",
+    "reward/NAME/mean",
+    "reward/NAME/std",
+    "kl",
+    "entropy",
+    "length/mean",
+    "length/min",
+    "length/max",
+    "length/clipped",
+    "length/ended_mean",
+    "length/ended_min",
+    "length/ended_max",
+    "clip_ratio",
+    "clip_ratio/low_mean",
+    "clip_ratio/low_min",
+    "clip_ratio/high_mean",
+    "clip_ratio/high_max",
+    "step_time",
+)
+
+ALWAYS = ("loss", "learning_rate", "grad_norm")
+"""What every stage logs at every record."""
+LOGGED: dict[str, tuple[str, ...]] = {
+    "pretrain": ("token_accuracy", "entropy", "trained_tokens", *_TOKENS),
+    "sft": ("token_accuracy", "entropy", "trained_tokens", *_TOKENS),
+    "reward": ("accuracy", "margin", "reward/mean", "reward/min", "reward/max", *_TOKENS),
+    "dpo": ("accuracy", "margin", *_PAIRS, "token_accuracy", "entropy", *_TOKENS),
+    "kto": ("margin", *_PAIRS, "kl", "entropy", *_TOKENS),
+    "orpo": ("accuracy", "margin", *_PAIRS, "nll_loss", "log_odds_ratio", "log_odds_chosen"),
+    "grpo": (*_ANSWERS, *_TOKENS),
+    "rloo": (*_ANSWERS, *_TOKENS),
+}
+"""What each stage logs besides; NAME stands for each reward. kl only where there is a reference."""
+
+MEANING: dict[str, tuple[str, str]] = {
+    # name: (what it is, what healthy looks like); ranges from the guides of TRL and Axolotl
+    "loss": (
+        "what is minimised",
+        "falls; chats begin at 1 to 4; dpo at 0.69; hovers around 0 in grpo and rloo",
+    ),
+    "learning_rate": ("rate of this step", "rises over the warmup, then follows the scheduler"),
+    "grad_norm": (
+        "length of the gradient before clipping",
+        "0.1 to 10; above 100 unstable; exactly 0: nothing learns",
+    ),
+    "token_accuracy": (
+        "share of trained tokens the model would have chosen itself",
+        "rises; near 1 is learnt by heart",
+    ),
+    "entropy": (
+        "how undecided the model is, nats a token",
+        "falls slowly; in grpo below 0.01 it has collapsed",
+    ),
+    "trained_tokens": ("tokens so far that taught", "grows"),
+    "tokens": ("tokens so far, padding not counted", "grows"),
+    "tokens_per_second": ("tokens a second inside steps, saving and evaluating not counted", "steady"),
+    "accuracy": ("share of pairs with the better answer in front", "0.5 at the start, above 0.7 soon"),
+    "margin": ("distance between the better and the worse answer", "positive and rising"),
+    "reward/mean": ("mean reward", "rises over tens of steps"),
+    "reward/min": ("lowest score", "falls in the reward stage"),
+    "reward/max": ("highest score", "rises in the reward stage"),
+    "reward/std": ("spread of the rewards within a group", "above 0, or there is nothing to learn"),
+    "reward/no_spread": ("share of groups whose answers all got the same reward", "below 0.8"),
+    "reward/NAME/mean": ("mean of one reward", "rises, and none drowns the others"),
+    "reward/NAME/std": ("spread of one reward", "above 0"),
+    "reward/chosen": (
+        "implicit reward of better answers: beta x log ratio to the reference",
+        "rises, or falls less",
+    ),
+    "reward/rejected": ("implicit reward of worse answers", "falls"),
+    "logps/chosen": ("log probability of better answers", "should not fall far"),
+    "logps/rejected": ("log probability of worse answers", "falls; rising is bad"),
+    "logits/chosen": ("mean logit over better answers", "no trend needed"),
+    "logits/rejected": ("mean logit over worse answers", "no trend needed"),
+    "nll_loss": ("likelihood part of the loss", "falls"),
+    "log_odds_ratio": ("odds ratio part of the loss", "rises towards 0"),
+    "log_odds_chosen": ("log odds of better over worse answers", "rises"),
+    "kl": ("distance from the reference", "below 2; above 10 the model has left it"),
+    "length/mean": ("mean length of answers, tokens", "steady; rising to the limit is often reward hacking"),
+    "length/min": ("shortest answer", "above 0"),
+    "length/max": ("longest answer", "below max_completion_length"),
+    "length/clipped": ("share of answers cut at max_completion_length", "below 0.3"),
+    "length/ended_mean": ("mean length of answers that ended by themselves", "steady"),
+    "length/ended_min": ("shortest of them", "above 0"),
+    "length/ended_max": ("longest of them", "below max_completion_length"),
+    "clip_ratio": ("share of tokens whose ratio was clipped", "below 0.3"),
+    "clip_ratio/low_mean": ("clipped from below, mean over processes", "small"),
+    "clip_ratio/low_min": ("clipped from below, lowest", "small"),
+    "clip_ratio/high_mean": ("clipped from above, mean over processes", "small"),
+    "clip_ratio/high_max": ("clipped from above, highest", "small"),
+    "step_time": ("seconds a step", "steady"),
 }
 
 

@@ -14,6 +14,17 @@ PATIENCE = 5
 """Records in a row that must be bad before a rule speaks."""
 
 
+RULES = (
+    # code, when, what happens; for the docs, beside the functions below
+    ("loss_diverged", "loss above twice its first value (not in stages that sample)", "the run ends"),
+    ("nothing_learnt", "gradient exactly 0 (not in stages that sample)", "a warning"),
+    ("no_reward_signal", "`reward/no_spread` at least 0.8", "a warning"),
+    ("answers_cut", "`length/clipped` at least 0.8", "a warning"),
+    ("kl_exploded", "`kl` at least 10", "a warning"),
+    ("entropy_collapsed", "`entropy` at most 0.01 (stages that sample)", "a warning"),
+)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """One thing that is wrong with a run; `stop` when going on only costs time."""
