@@ -208,7 +208,7 @@ def label_findings(tally: Tally) -> list[Finding]:
     if not good + bad:
         return []
     level = "note" if good and bad and max(good, bad) <= 10 * min(good, bad) else "warning"
-    text = f"{good:,} rows are labelled good (desirable) and {bad:,} bad (undesirable)."
+    text = f"Labels: {good:,} good (desirable), {bad:,} bad (undesirable)."
     if level == "warning":
         text += " Training needs both: weigh the rarer kind up or add rows of it."
     return [

@@ -83,28 +83,28 @@ _NOTES: Mapping[str, tuple[str, str]] = {
         "note",
         "{n} had several turns of one role in a row, which were merged (data.turns: keep or drop).",
     ),
-    "kept_repeated_turns": ("warning", "{n} have several turns of one role in a row, kept as asked."),
-    "starts_with_answer": ("note", "{n} begin with an assistant turn."),
+    "kept_repeated_turns": ("warning", "{n} {have} several turns of one role in a row, kept as asked."),
+    "starts_with_answer": ("note", "{n} begin{s} with an assistant turn."),
     "ends_with_question": (
         "note",
-        "{n} end with a user turn, which nothing answers: it is read but not learnt.",
+        "{n} end{s} with a user turn, which nothing answers: it is read but not learnt.",
     ),
-    "system_not_first": ("note", "{n} have a system turn that is not the first."),
-    "empty_turns": ("warning", "{n} have an empty turn; where it is the assistant's, it is not learnt."),
-    "nul": ("warning", "{n} contain NUL characters, which were taken out."),
-    "bom": ("note", "{n} contain byte order marks inside the text."),
+    "system_not_first": ("note", "{n} {have} a system turn that is not the first."),
+    "empty_turns": ("warning", "{n} {have} an empty turn; where it is the assistant's, it is not learnt."),
+    "nul": ("warning", "{n} contain{s} NUL characters, which were taken out."),
+    "bom": ("note", "{n} contain{s} byte order marks inside the text."),
     "replacement": (
         "warning",
-        "{n} contain replacement characters (\ufffd): letters were lost before the import.",
+        "{n} contain{s} replacement characters (\ufffd): letters were lost before the import.",
     ),
     "surrogate": ("warning", "{n} contained half characters (lone surrogates), now replacement characters."),
     "bad_bytes": (
         "warning",
-        "{n} hold bytes that are not in the file's encoding, now replacement characters (\ufffd).",
+        "{n} hold{s} bytes that are not in the file's encoding, now replacement characters (\ufffd).",
     ),
     "several_on_a_line": (
         "note",
-        "{n} hold several objects on one line; all were read. First at line {lines}.",
+        "{n} hold{s} several objects on one line; all were read. First at line {lines}.",
     ),
     "columns_transposed": (
         "note",
@@ -112,29 +112,29 @@ _NOTES: Mapping[str, tuple[str, str]] = {
     ),
     "unbalanced_quote": (
         "warning",
-        "{n} have a double quote that is never closed; they were read with quotes as letters (line {lines}).",
+        "{n} {have} a double quote that is never closed; they were read with quotes as letters (line {lines}).",
     ),
-    "duplicates": ("note", "{n} repeat an earlier row (data.duplicates: drop takes them out)."),
+    "duplicates": ("note", "{n} repeat{s} an earlier row (data.duplicates: drop takes them out)."),
     "reasoning_dropped": (
         "warning",
-        "{n} have reasoning in an earlier turn that the template leaves out: reasoning is kept only in the last turn "
+        "{n} {have} reasoning in an earlier turn that the template leaves out: reasoning is kept only in the last turn "
         "(data.one_per_turn: true makes one sample per turn, each with its own).",
     ),
     "tools_dropped": (
         "warning",
-        "{n} have tools or tool calls that the chat template does not show: they would be lost; choose a template with "
-        "tools (chatml, qwen, llama3) with model.template.",
+        "{n} {have} tools or tool calls that the chat template does not show: they would be lost; choose a template "
+        "with tools (chatml, qwen, llama3) by model.template.",
     ),
-    "double_bos": ("warning", "{n} were rendered with two BOS tokens; one was kept."),
+    "double_bos": ("warning", "{n} {were} rendered with two BOS tokens; one was kept."),
     "turn_end_missing": (
         "note",
-        "{n} end without an end mark in the template; the end-of-text token was added, so that stopping is learnt.",
+        "{n} end{s} without an end mark in the template; the end-of-text token was added, so that stopping is learnt.",
     ),
     "template_varies": (
         "warning",
-        "{n} were rendered otherwise than the rows before them; each row is now checked.",
+        "{n} {were} rendered otherwise than the rows before them; each row is now checked.",
     ),
-    "cut": ("warning", "{n} are longer than max_length and were cut at the end."),
+    "cut": ("warning", "{n} {are} longer than max_length and were cut at the end."),
 }
 
 
@@ -150,7 +150,7 @@ def note_findings(tally: Tally) -> list[Finding]:
         found.append(
             Finding(
                 f"data_{code}",
-                words.format(n=_rows(count), lines=lines or "?"),
+                words.format(n=_rows(count), lines=lines or "?", **_verbs(count)),
                 "warning" if level == "warning" else "note",
                 "data",
                 count,
@@ -173,6 +173,16 @@ def _told(code: str) -> Finding:
     stable, words = _TOLD[kind]
     level: Level = "warning" if kind == "encoding" else "note"
     return Finding(stable, words.format(what=what), level, "data.path", what, {"what": what})
+
+
+def _verbs(count: int) -> dict[str, str]:
+    one = count == 1
+    return {
+        "s": "s" if one else "",
+        "have": "has" if one else "have",
+        "are": "is" if one else "are",
+        "were": "was" if one else "were",
+    }
 
 
 def drop_findings(tally: Tally) -> list[Finding]:

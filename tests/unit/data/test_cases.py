@@ -172,7 +172,7 @@ def test_023_kto_all_true_bug(tmp_path):
     assert [row["label"] for row in rows] == [True, False, False]
     report = inspect({"path": str(file)}, ("feedback",), "kto")
     assert report["labels"] == {"good": 1, "bad": 2}
-    assert "1 rows are labelled good (desirable) and 2 bad (undesirable)" in str(report["findings"])
+    assert "Labels: 1 good (desirable), 2 bad (undesirable)" in str(report["findings"])
 
 
 def test_025_sft_default_dpo_columns(tmp_path):

@@ -37,7 +37,7 @@ def test_inspect_prints_the_report(tmp_path, capsys):
     }
     assert wanted <= report.keys() and report["stages"]["sft"] is True and "needs" in report["stages"]["dpo"]
     code, said = run(capsys, "data", "inspect", file)
-    assert "rows kept    6 of 6" in said.out and "1 row repeat" in said.out.replace("repeats", "repeat")
+    assert "rows kept    6 of 6" in said.out and "1 row repeats an earlier row" in said.out
 
 
 def test_inspect_for_a_stage_that_does_not_fit_is_refused(tmp_path, capsys):
