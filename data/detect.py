@@ -181,7 +181,8 @@ def _does_not_fit(found: Sequence[Match], needs: Sequence[str], stage: str | Non
     return refuse(
         "data_shape_does_not_fit",
         f"Stage {stage or '/'.join(needs)} needs {wanted}, but the file ({_columns(match)}) was read as format "
-        f"{match.format}: use stage {' or '.join(fitting) or 'another'}, or say how to read it with data.format or data.columns.",
+        f"{match.format}: use stage {' or '.join(fitting) or 'another'}, "
+        "or say how to read it with data.format or data.columns.",
         field="stage",
         value=stage,
         fix={"stage.name": fitting[0]} if fitting else None,
