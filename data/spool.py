@@ -145,7 +145,8 @@ class Spool:
         elif len(out):
             counts["eval"] = self._write("eval.arrow", out, lengths, findings)
         report = self._report(tallies, counts, lengths)
-        report["findings"] = [finding.to_json() for finding in [*findings, *_findings(tallies, self.end)]]
+        findings += [*_mix(report["files"]), *_findings(tallies, self.end)]
+        report["findings"] = [finding.to_json() for finding in findings]
         for path in self._folder.iterdir():
             if path.suffix in (".ids", ".learnt"):
                 path.unlink()
@@ -255,6 +256,21 @@ def _findings(tallies: Sequence[Tally], end: dict[str, Any]) -> list[Finding]:
 
     total = merged(tallies)
     return [*file_findings(end), *drop_findings(total), *note_findings(total)]
+
+
+def _mix(files: Sequence[dict[str, Any]]) -> list[Finding]:
+    """How much of the tokens each of several files gives."""
+    total = sum(info["tokens"] for info in files)
+    if len(files) < 2 or not total:
+        return []
+    shares = [
+        f"{Path(info['file']).name} {info['used']:,} rows ({info['tokens'] / total:.0%} of the tokens)"
+        for info in files
+    ]
+    more = f" and {len(files) - 10:,} more files" if len(files) > 10 else ""
+    mix = {info["file"]: {"rows": info["used"], "tokens": info["tokens"]} for info in files}
+    words = f"The mix: {', '.join(shares[:10])}{more}."
+    return [Finding("data_mix", words, "note", "data.sources", len(files), {"files": mix})]
 
 
 def _refuse_unmasked(tallies: Sequence[Tally]) -> None:

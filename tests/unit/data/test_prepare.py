@@ -56,7 +56,9 @@ def test_a_failed_preparation_leaves_nothing_that_looks_whole(tmp_path):
 def test_sources_are_mixed_by_weight_and_take_and_the_mix_is_told(tmp_path):
     one, other = jsonl(tmp_path / "a.jsonl", ROWS[:10]), jsonl(tmp_path / "b.jsonl", ROWS[10:30])
     data = {"sources": [{"path": str(one), "weight": 2.0}, {"path": str(other), "take": 8, "weight": 0.5}]}
-    made, _ = prepared(data, tiny_tokenizer(), tmp_path / "cache")
+    made, told = prepared(data, tiny_tokenizer(), tmp_path / "cache")
+    mix = next(one for one in told if one.code == "data_mix")
+    assert "a.jsonl 20 rows (" in mix.message and "b.jsonl 4 rows" in mix.message
     said = texts(made, tiny_tokenizer())
     assert [said.count(f"{n}!<|im_end|>") for n in range(10)] == [2] * 10
     assert sum(f"{n}!<|im_end|>" in said for n in range(10, 30)) == 4
