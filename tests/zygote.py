@@ -83,6 +83,7 @@ def _serve(address: str) -> None:
 
     import core.training.language_modeling
     import core.training.measure
+    import core.training.ppo.build
     import core.training.worker  # noqa: F401
     import tests.tiny  # noqa: F401
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from core.engines.base import EngineSpec
 
-STAGES = ("pretrain", "sft", "reward", "dpo", "kto", "orpo", "grpo", "rloo")
+STAGES = ("pretrain", "sft", "reward", "dpo", "kto", "orpo", "ppo", "grpo", "rloo")
 """Stages this engine can run."""
 
 

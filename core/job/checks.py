@@ -16,7 +16,7 @@ from core.engines import ENGINES, engine_module
 from core.job.machine import CHECKOUT, Machine, disk_free, installed
 from core.job.models import ModelPlace, check_folder, hub_cache, locate, parameter_count
 from core.job.packages import missing_packages
-from core.job.presets import preset_for
+from core.job.presets import preset_for, resolve
 from core.job.remembered import remembered
 from core.job.spec import JobSpec
 from core.rewards import Setting, build_scorers
@@ -362,6 +362,7 @@ def bytes_needed(case: Case) -> int | None:
     if weights is None:
         return None
     trained = weights if case.job.method.name == "full" else int(weights * _LORA_SHARE)
+    trained += weights if case.job.stage.name == "ppo" else 0  # its value model is always trained in full
     at_once = case.job.train.keep_checkpoints + 1 + case.job.train.keep_best
     return trained * (at_once * _BYTES_CHECKPOINT + _BYTES_WEIGHT)
 
@@ -411,6 +412,13 @@ def _packages(case: Case) -> Iterator[Finding]:
     yield from missing_packages(case.job)
 
 
+def _stage(case: Case) -> Iterator[Finding]:
+    """What the stage itself has to say about the job, with every preset filled in."""
+    look = getattr(stage_module(case.job.stage.name), "look", None)
+    if look is not None:
+        yield from look(resolve(case.job, parameters=None, gpu=case.machine.has_gpu).job, case.home)
+
+
 CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _installation,
     _packages,
@@ -419,6 +427,7 @@ CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _data,
     _rewards,
     _engine,
+    _stage,
     _schedule,
     _hardware,
     _storage,

@@ -23,6 +23,8 @@ def absolute(job: JobSpec, beside: Path | None = None) -> JobSpec:
     model, data = plain["model"], plain["data"]
     for key in ("name", "adapter", "template"):
         model[key] = _found(model[key], roots)
+    if "value" in plain["stage"]:
+        plain["stage"]["value"] = _found(plain["stage"]["value"], roots)
     for reward in plain["rewards"]:
         reward.update({"source": _found(reward["source"], roots)} if "source" in reward else {})
     for source in [data, *(data.get("sources") or ())]:

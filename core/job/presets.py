@@ -34,6 +34,12 @@ PRESETS: dict[str, tuple[tuple[float, Preset], ...]] = {
     "reward": ((float("inf"), Preset(1e-4, 1e-5, 1, 64, "linear", 0.05, "TRL RewardConfig and its guide")),),
     "dpo": ((float("inf"), Preset(5e-6, 5e-7, 1, 32, "cosine", 0.1, "TRL docs: DPO trainer, 5e-7 full")),),
     "kto": ((float("inf"), Preset(5e-6, 5e-7, 1, 32, "cosine", 0.1, "TRL docs: stay inside 5e-7 to 5e-6")),),
+    "ppo": (
+        (
+            float("inf"),
+            Preset(1e-5, 1e-6, 1, 64, "linear", 0.0, "NeMo, TRL PPOConfig; LoRA by the rule of ten"),
+        ),
+    ),
     "grpo": (
         (float("inf"), Preset(1e-5, 1e-6, 1, 64, "constant", 0.0, "TRL GRPOConfig; LoRA Without Regret")),
     ),

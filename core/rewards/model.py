@@ -40,7 +40,7 @@ def scorer(spec: Spec, setting: Setting) -> Scorer:
     """
     folder = find_model(spec.source, setting.home)
     check_reward_model(folder, spec.source)
-    return _ModelScorer(spec, folder, setting)
+    return ModelScorer(spec, folder, setting)
 
 
 def find_model(source: str, home: Path) -> Path:
@@ -106,7 +106,7 @@ def _not_a_scorer(source: str, why: str) -> FactoryError:
     )
 
 
-class _ModelScorer:
+class ModelScorer:
     """Renders, tokenises and scores, with the very tokens that the reward stage trains on: one BOS, one template."""
 
     def __init__(self, spec: Spec, folder: Path, setting: Setting) -> None:
@@ -114,14 +114,13 @@ class _ModelScorer:
         self._loaded: tuple[Any, Any, Any] | None = None
 
     def __call__(self, completions: Sequence[str], columns: Columns) -> list[float | None]:
-        model, _, _ = self._ready()
         asked = values(columns, "messages", len(completions)) if "messages" in columns else None
         prompts = asked or values(columns, "prompt", len(completions))
         every = [self.ids(prompt or "", text) for prompt, text in zip(prompts, completions, strict=True)]
-        most = self._spec.max_length or getattr(model.config, "max_position_embeddings", None) or 1 << 30
+        most = self.longest()
         fit = [row for row, ids in enumerate(every) if len(ids) <= most]
         if len(fit) < len(every):
-            self._tell_too_long(len(every) - len(fit), len(every), most)
+            self.tell_too_long(len(every) - len(fit), len(every), most)
         scores: list[float | None] = [None] * len(every)
         # Rows of like length share a batch, so that little is padded.
         fit.sort(key=lambda row: len(every[row]))
@@ -130,6 +129,20 @@ class _ModelScorer:
             for row, score in zip(rows, self._forward([every[row] for row in rows]), strict=True):
                 scores[row] = score - self._spec.center
         return scores
+
+    @property
+    def center(self) -> float:
+        """What is taken off every score."""
+        return self._spec.center
+
+    def longest(self) -> int:
+        """Most tokens of a prompt with its answer that get a score."""
+        model, _, _ = self._ready()
+        return int(self._spec.max_length or getattr(model.config, "max_position_embeddings", None) or 1 << 30)
+
+    def parts(self) -> tuple[Any, Path]:
+        """The model, loaded, and its folder, for a stage that has the token ids already."""
+        return self._ready()[0], self._folder
 
     def ids(self, prompt: Any, completion: str) -> list[int]:
         """Token ids of a prompt (text or turns) with its answer, as data.render gives them to the reward stage."""
@@ -183,7 +196,8 @@ class _ModelScorer:
             self._loaded = model, Renderer(Voice.of(tokenizer)), encoder
         return self._loaded
 
-    def _tell_too_long(self, count: int, of: int, most: int) -> None:
+    def tell_too_long(self, count: int, of: int, most: int) -> None:
+        """Warn of answers without a score."""
         self._setting.emit(
             Finding(
                 "reward_model_too_long",

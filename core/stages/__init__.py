@@ -2,9 +2,9 @@
 
 from types import ModuleType
 
-from core.stages import dpo, grpo, kto, orpo, pretrain, reward, rloo, sft
+from core.stages import dpo, grpo, kto, orpo, ppo, pretrain, reward, rloo, sft
 
-STAGES: tuple[ModuleType, ...] = (pretrain, sft, reward, dpo, kto, orpo, grpo, rloo)
+STAGES: tuple[ModuleType, ...] = (pretrain, sft, reward, dpo, kto, orpo, ppo, grpo, rloo)
 
 
 def stage_module(name: str) -> ModuleType:

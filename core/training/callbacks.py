@@ -82,6 +82,9 @@ class RunCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.best = _best_so_far(self.run) if self._keep_best else None
+        self._clock.tokens = float(
+            state.num_input_tokens_seen
+        )  # of earlier attempts, where a stage counts on
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._clock.begin()

@@ -74,6 +74,26 @@ _ANSWERS = (
     "step_time",
 )
 
+_PPO = (
+    "loss/policy",
+    "loss/value",
+    "reward/mean",
+    "reward/std",
+    "reward/NAME/mean",
+    "objective",
+    "kl",
+    "kl/answer",
+    "entropy",
+    "length/mean",
+    "length/clipped",
+    "clip_ratio",
+    "clip_ratio/value",
+    "ratio",
+    "approx_kl",
+    "value/explained",
+    "grad_norm/value",
+)
+
 ALWAYS = ("loss", "learning_rate", "grad_norm")
 """What every stage logs at every record."""
 LOGGED: dict[str, tuple[str, ...]] = {
@@ -85,6 +105,7 @@ LOGGED: dict[str, tuple[str, ...]] = {
     "orpo": ("accuracy", "margin", *_PAIRS, "nll_loss", "log_odds_ratio", "log_odds_chosen"),
     "grpo": (*_ANSWERS, *_TOKENS),
     "rloo": (*_ANSWERS, *_TOKENS),
+    "ppo": (*_PPO, *_TOKENS),
 }
 """What each stage logs besides; NAME stands for each reward. kl only where there is a reference."""
 
@@ -115,7 +136,10 @@ MEANING: dict[str, tuple[str, str]] = {
     "reward/mean": ("mean reward", "rises over tens of steps"),
     "reward/min": ("lowest score", "falls in the reward stage"),
     "reward/max": ("highest score", "rises in the reward stage"),
-    "reward/std": ("spread of the rewards within a group", "above 0, or there is nothing to learn"),
+    "reward/std": (
+        "spread of the rewards within a group (ppo: a batch)",
+        "above 0, or there is nothing to learn",
+    ),
     "reward/no_spread": ("share of groups whose answers all got the same reward", "below 0.8"),
     "reward/NAME/mean": ("mean of one reward", "rises, and none drowns the others"),
     "reward/NAME/std": ("spread of one reward", "above 0"),
@@ -131,7 +155,22 @@ MEANING: dict[str, tuple[str, str]] = {
     "nll_loss": ("likelihood part of the loss", "falls"),
     "log_odds_ratio": ("odds ratio part of the loss", "rises towards 0"),
     "log_odds_chosen": ("log odds of better over worse answers", "rises"),
-    "kl": ("distance from the reference", "below 2; above 10 the model has left it"),
+    "kl": (
+        "distance from the reference, nats a token",
+        "below 2; above 10 the model has left it",
+    ),
+    "kl/answer": ("distance from the reference, nats an answer", "grows slowly; kl_coef times it is paid"),
+    "objective": ("mean reward less kl_coef times kl/answer: what is maximised", "rises over tens of steps"),
+    "loss/policy": ("clipped loss of the policy", "hovers around 0, mostly below"),
+    "loss/value": ("squared error of the value model, halved", "falls over tens of steps"),
+    "value/explained": (
+        "share of the returns' variance that the value model foresaw",
+        "rises towards 1; below 0 it is worse than a constant",
+    ),
+    "grad_norm/value": ("length of the value model's gradient before clipping", "falls over tens of steps"),
+    "ratio": ("mean ratio of new to old policy", "0.9 to 1.1"),
+    "approx_kl": ("distance of the new policy from that of the answers, nats a token", "below 0.02"),
+    "clip_ratio/value": ("share of values that were clipped", "falls over tens of steps"),
     "length/mean": ("mean length of answers, tokens", "steady; rising to the limit is often reward hacking"),
     "length/min": ("shortest answer", "above 0"),
     "length/max": ("longest answer", "below max_completion_length"),

@@ -52,6 +52,8 @@ def train(run: Run, stop: StopRequest) -> None:
     stop.check()
     plan = schedule(job.train, prepared.rows * job.stage.repeats)
     stage = stage_module(job.stage.name)
+    if hasattr(stage, "before_loading"):
+        stage.before_loading(job, run.home, tokenizer, prepared.rows)
     model = load_model(job, run.home, gpu=gpu, task=stage.TASK)
     model.config.pad_token_id = tokenizer.pad_token_id
     stop.check()

@@ -130,7 +130,7 @@ def _kl(values: Mapping[str, float]) -> tuple[Verdict | None, str]:
         Verdict(
             code,
             f"kl to the reference is {kl:.3g}, {PATIENCE} records in a row (healthy is below 2): lower "
-            "train.learning_rate or raise stage.beta.",
+            "train.learning_rate or raise stage.beta (stage.kl_coef in ppo).",
         ),
         code,
     )

@@ -9,7 +9,7 @@ import pytest
 
 from core.stages import STAGES
 from core.training.metrics import ALWAYS, LOGGED, MEANING
-from tests.cpu import test_online, test_preference, test_pretrain, test_sft
+from tests.cpu import test_online, test_ppo, test_preference, test_pretrain, test_sft
 from tests.cpu.conftest import chats, write_rows
 from tests.cpu.jobs import TIGHT
 from tests.zygote import Zygote
@@ -24,6 +24,9 @@ def job_of(stage: str, model: str, folder: Path) -> dict[str, Any]:
         return test_sft.job(model, write_rows(rows, chats(20)), train=TWO_STEPS)
     if stage == "pretrain":
         return test_pretrain.job(model, write_rows(rows, test_pretrain.texts(20)), train=TWO_STEPS)
+    if stage == "ppo":
+        data = write_rows(rows, test_online.prompts(16))
+        return test_ppo.job(model, data, "", rewards=[test_online.SHORT], train=TWO_STEPS)
     if stage in ("grpo", "rloo"):
         return test_online.job(
             model, write_rows(rows, test_online.prompts(16)), {"name": stage}, train=TWO_STEPS
@@ -33,7 +36,7 @@ def job_of(stage: str, model: str, folder: Path) -> dict[str, Any]:
     return test_preference.job(model, data, {"name": stage}, str(folder / "tight.jinja"), train=TWO_STEPS)
 
 
-@pytest.mark.parametrize("stage", [stage for stage in LOGGED if stage != "ppo"])
+@pytest.mark.parametrize("stage", LOGGED)
 def test_a_stage_logs_what_the_table_says(
     zygote: Zygote, tiny: str, home: Path, tmp_path: Path, stage: str
 ) -> None:
