@@ -8,10 +8,11 @@ from trl import SFTConfig, SFTTrainer
 
 from core.training.arguments import common_arguments
 from core.training.context import Context
+from core.training.trainer import OurTrainer
 
 
-class LanguageModelingTrainer(SFTTrainer):
-    """SFTTrainer that counts the tokens that taught and writes no model card into checkpoints."""
+class LanguageModelingTrainer(OurTrainer, SFTTrainer):
+    """SFTTrainer that counts the tokens that taught."""
 
     trained_tokens: int = 0
 
@@ -19,9 +20,6 @@ class LanguageModelingTrainer(SFTTrainer):
         count = super()._get_num_items_in_batch(batch_samples, device)
         self.trained_tokens += int(count or 0)
         return count
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing: cards are an export of their own, and a checkpoint stays what resume needs."""
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if self.model.training:

@@ -101,6 +101,7 @@ def load_model(job: JobSpec, home: Path, *, gpu: bool, task: str = "CAUSAL_LM") 
             field="model.name",
             value=job.model.name,
         ) from problem
+    _keep_trainable(model)
     if job.model.adapter is not None and job.method.name not in ADAPTERS:
         model = _merged(model, adapter_folder(job.model.adapter))
     if (
@@ -110,6 +111,18 @@ def load_model(job: JobSpec, home: Path, *, gpu: bool, task: str = "CAUSAL_LM") 
             sys.stdout.write(f"padding is not skipped: {reason}\n")
     model.config.use_cache = False  # training never reads a cache; generation asks for one itself
     return model
+
+
+def _keep_trainable(model: Any) -> None:
+    """Keep 4-bit layers in the form that gradients pass through.
+
+    bitsandbytes 0.50 repacks them for inference at the first forward in eval mode on a CPU with AVX512-BF16, for good:
+    an evaluation in the middle of training would stop the gradients and round the base differently from then on.
+    Can go when its packed layers take part in backward.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
 
 
 def adapter_folder(name: str) -> Path:

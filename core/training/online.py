@@ -11,13 +11,14 @@ from core.rewards import NamedScorer, Setting, build_scorers, missing_columns, r
 from core.stages import grpo, rloo
 from core.training.arguments import common_arguments
 from core.training.context import Context
+from core.training.trainer import OurTrainer
 from data.errors import FactoryError, refuse
 
 SHOWN = 4
 """Answers shown with their rewards at each log."""
 
 
-class _OurPrompts:
+class _OurPrompts(OurTrainer):
     """Generates from the ids that data.prepare wrote, and shows answers with their rewards."""
 
     show: Callable[[int, str, str, dict[str, float]], None]
@@ -30,9 +31,6 @@ class _OurPrompts:
 
     def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[list[int]], None, dict[str, Any]]:
         return self._ready, None, {}
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing: cards are an export of their own."""
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         trainer: Any = self

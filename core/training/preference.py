@@ -14,16 +14,14 @@ from core.training.arguments import common_arguments
 from core.training.context import Context
 from core.training.feedback import split_answers
 from core.training.pairs import OddsCollator, ReadyRows, whole_answers
+from core.training.trainer import OurTrainer
 
 
-class _Ready:
-    """Our rows are prepared and our cards an export of their own: the library does neither."""
+class _Ready(OurTrainer):
+    """Our rows are prepared."""
 
     def _prepare_dataset(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         return dataset
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing."""
 
 
 class _Reward(_Ready, RewardTrainer):

@@ -39,13 +39,12 @@ def work(run_dir: str, stop_at: int | None = None) -> dict[str, Any]:
         _stop_during(Path(run_dir), stop_at)
     skipped = _count_batches_without_padding()
     code = main(run_dir)
-    text = (Path(run_dir) / "events.jsonl").read_text("utf-8")
-    events = [json.loads(line) for line in text.split("\n") if line]  # an answer may hold other line breaks
-    metrics = {event["step"]: event["values"] for event in events if event["event"] == "metric"}
+    events = [json.loads(line) for line in (Path(run_dir) / "events.jsonl").read_text("utf-8").splitlines()]
+    metrics = [(str(event["step"]), event["values"]) for event in events if event["event"] == "metric"]
     return {
         "code": code,
-        "losses": {str(step): values["loss"] for step, values in metrics.items() if "loss" in values},
-        "eval_losses": {str(step): v["eval_loss"] for step, v in metrics.items() if "eval_loss" in v},
+        "losses": {step: values["loss"] for step, values in metrics if "loss" in values},
+        "eval_losses": {step: values["eval_loss"] for step, values in metrics if "eval_loss" in values},
         "events": events,
         "padding_free": len(skipped) > 1,  # the first is the proof on two short rows
     }
@@ -91,12 +90,13 @@ def weights(folder: str) -> dict[str, str]:
     """A digest per tensor of the safetensors files in a folder."""
     import hashlib
 
+    import torch
     from safetensors.torch import load_file
 
     found = {}
     for path in sorted(Path(folder).glob("*.safetensors")):
         for name, tensor in load_file(path).items():
-            found[name] = hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
+            found[name] = hashlib.sha256(tensor.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
     return found
 
 

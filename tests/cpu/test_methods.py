@@ -78,6 +78,16 @@ def test_an_adapter_learns_and_its_result_loads_onto_the_plain_base(
     assert loaded["adapter"] < loaded["base"] - 0.1
 
 
+def test_evaluating_in_the_middle_does_not_change_a_quantised_base(
+    zygote: Zygote, tiny: str, home: Path, data: str, tmp_path: Path
+) -> None:
+    held_out = write_rows(tmp_path / "eval.jsonl", chats(60)[50:])
+    method = {"name": "qlora", "rank": 8}
+    plain = train(zygote, home, job(tiny, data, method=method))
+    asked = job(tiny, {"path": data, "eval": held_out}, method=method, train={"eval_steps": 2})
+    assert train(zygote, home, asked)["losses"] == plain["losses"]
+
+
 def test_pissa_gives_an_adapter_for_the_unchanged_base(
     zygote: Zygote, tiny: str, home: Path, data: str
 ) -> None:

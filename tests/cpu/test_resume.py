@@ -10,7 +10,7 @@ import pytest
 from core.runs import checkpoints
 from core.runs.folder import Run
 from core.runs.storage import write_json
-from tests.cpu import test_pretrain, test_sft
+from tests.cpu import test_metrics, test_pretrain, test_sft
 from tests.cpu.conftest import chats, write_rows
 from tests.zygote import Zygote
 
@@ -18,15 +18,22 @@ JOBS: dict[str, dict[str, Any]] = {
     "sft_lora": {"method": {"name": "lora", "rank": 8, "alpha": 16, "dropout": 0.2}},
     "sft_full": {"method": "full", "train": {"scheduler": "cosine", "warmup": 2.0}},
     "sft_packed": {"stage": {"name": "sft", "packing": True, "max_length": 64}},
+    "sft_qlora": {"method": {"name": "qlora", "rank": 8}},
     "pretrain": {},
 }
+OTHERS = ("reward", "dpo", "kto", "orpo", "grpo", "rloo")
+"""Stages whose job is made by test_metrics; here with an adapter and with all weights in turn."""
 
 
-@pytest.fixture(params=list(JOBS))
+@pytest.fixture(params=[*JOBS, *OTHERS])
 def job(request: pytest.FixtureRequest, tiny: str, tmp_path: Path) -> dict[str, Any]:
     """A job of six steps; with dropout, accumulation, warmup or packing, whose state must be resumed too."""
     if request.param == "pretrain":
         return test_pretrain.job(tiny, write_rows(tmp_path / "texts.jsonl", test_pretrain.texts(40)))
+    if request.param in OTHERS:
+        made = test_metrics.job_of(request.param, tiny, tmp_path)
+        method = "full" if request.param in ("dpo", "grpo") else {"name": "lora", "rank": 8}
+        return {**made, "method": method, "train": {**made["train"], "max_steps": 6}}
     data = write_rows(tmp_path / "rows.jsonl", chats(50))
     return test_sft.job(tiny, data, **JOBS[request.param])
 
