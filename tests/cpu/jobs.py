@@ -39,7 +39,8 @@ def work(run_dir: str, stop_at: int | None = None) -> dict[str, Any]:
         _stop_during(Path(run_dir), stop_at)
     skipped = _count_batches_without_padding()
     code = main(run_dir)
-    events = [json.loads(line) for line in (Path(run_dir) / "events.jsonl").read_text("utf-8").splitlines()]
+    text = (Path(run_dir) / "events.jsonl").read_text("utf-8")
+    events = [json.loads(line) for line in text.split("\n") if line]  # an answer may hold other line breaks
     metrics = [(str(event["step"]), event["values"]) for event in events if event["event"] == "metric"]
     return {
         "code": code,
