@@ -268,10 +268,11 @@ def clock(seconds: float) -> str:
 
 
 def _answers(samples: list[Sample]) -> list[str]:
+    """What training changed: answers to the same prompts before and after; those on the way are left out."""
     lines: list[str] = []
-    prompts = list(dict.fromkeys(sample.prompt for sample in samples))
-    for prompt in prompts:
-        told = {sample.kind: sample.answer for sample in samples if sample.prompt == prompt}
+    asked = [sample for sample in samples if sample.kind in ("before", "after")]
+    for prompt in dict.fromkeys(sample.prompt for sample in asked):
+        told = {sample.kind: sample.answer for sample in asked if sample.prompt == prompt}
         lines += ["", _entry("asked", prompt)]
         lines += [_entry(kind, told[kind]) for kind in ("before", "after") if kind in told]
     return [*lines, ""] if lines else []

@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from core.runs import checkpoints
+from core.runs.folder import Run
+from core.runs.storage import write_json
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
@@ -31,3 +35,12 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return str(path)
+
+
+def next_attempt(run: Run, number: int) -> None:
+    """What the launcher and the supervisor do before a resumed training process starts."""
+    run.stop_file.unlink(missing_ok=True)
+    checkpoints.clean(run)
+    newest = checkpoints.newest_complete(run)
+    resume = newest.relative_to(run.path).as_posix() if newest else None
+    write_json(run.attempt_json, {"attempt": number, "resume": resume})

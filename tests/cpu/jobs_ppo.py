@@ -152,3 +152,23 @@ def advantages(
 
     found = advantages_and_returns(torch.tensor(rewards), torch.tensor(values), gamma, lam)
     return [one.tolist() for one in found]
+
+
+def stopped_in(phase: str, job: dict[str, Any], home: str) -> dict[str, Any]:
+    """Train, with SIGTERM sent to this process in the middle of the second update: while it `answer`s or `learn`s."""
+    import os
+    import signal
+
+    from core.training.ppo import loop
+    from tests.cpu.jobs import train
+
+    real, calls = getattr(loop, phase), []
+
+    def signalled(*args: Any, **kwargs: Any) -> Any:
+        calls.append(phase)
+        if len(calls) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(*args, **kwargs)
+
+    setattr(loop, phase, signalled)
+    return {**train(job, home), "calls": len(calls)}

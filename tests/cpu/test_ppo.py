@@ -15,9 +15,8 @@ from core.job.spec import JobSpec
 from core.runs import checkpoints
 from core.runs.folder import Run
 from data.errors import Finding
-from tests.cpu.conftest import write_rows
+from tests.cpu.conftest import next_attempt, write_rows
 from tests.cpu.jobs import TIGHT
-from tests.cpu.test_resume import next_attempt
 from tests.zygote import Zygote
 
 LORA = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0}
@@ -275,6 +274,16 @@ def test_stopped_at_3_of_6_and_resumed_equals_run_through(
         for part in ("model", "checkpoints/checkpoint-6/value")
     ]
     assert weights[0] == weights[2] and weights[1] == weights[3] and weights[0] and weights[1]
+
+
+@pytest.mark.parametrize("phase", ["answer", "learn"])
+def test_a_signal_in_any_phase_stops_behind_the_update_with_its_checkpoint(
+    zygote: Zygote, tiny: str, home: Path, data: str, reward: str, phase: str
+) -> None:
+    asked = job(tiny, data, reward)
+    done = zygote.call("tests.cpu.jobs_ppo:stopped_in", phase=phase, job=asked, home=str(home))
+    assert done["code"] == 3 and done["calls"] == 2 and list(metrics(done)) == [1, 2]
+    assert [path.name for path in checkpoints.complete(Run(Path(done["run"])))] == ["checkpoint-2"]
 
 
 def test_rewards_of_every_kind_add_up_and_are_shown_with_the_answers(

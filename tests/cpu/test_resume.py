@@ -9,9 +9,8 @@ import pytest
 
 from core.runs import checkpoints
 from core.runs.folder import Run
-from core.runs.storage import write_json
 from tests.cpu import test_metrics, test_pretrain, test_sft
-from tests.cpu.conftest import chats, write_rows
+from tests.cpu.conftest import chats, next_attempt, write_rows
 from tests.zygote import Zygote
 
 JOBS: dict[str, dict[str, Any]] = {
@@ -36,15 +35,6 @@ def job(request: pytest.FixtureRequest, tiny: str, tmp_path: Path) -> dict[str, 
         return {**made, "method": method, "train": {**made["train"], "max_steps": 6}}
     data = write_rows(tmp_path / "rows.jsonl", chats(50))
     return test_sft.job(tiny, data, **JOBS[request.param])
-
-
-def next_attempt(run: Run, number: int) -> None:
-    """What the launcher and the supervisor do before a resumed training process starts."""
-    run.stop_file.unlink(missing_ok=True)
-    checkpoints.clean(run)
-    newest = checkpoints.newest_complete(run)
-    resume = newest.relative_to(run.path).as_posix() if newest else None
-    write_json(run.attempt_json, {"attempt": number, "resume": resume})
 
 
 def test_stopped_at_3_of_6_and_resumed_equals_run_through(
