@@ -62,6 +62,15 @@ def data(tmp_path: Path) -> str:
     return write_rows(tmp_path / "rows.jsonl", prompts(20))
 
 
+def metrics_of(done: dict[str, Any], name: str) -> list[float]:
+    """One metric of every record that has it."""
+    return [
+        event["values"][name]
+        for event in done["events"]
+        if event["event"] == "metric" and name in event["values"]
+    ]
+
+
 def metrics(done: dict[str, Any], name: str) -> list[float]:
     """One metric of every step."""
     return [event["values"][name] for event in done["events"] if event["event"] == "metric"]
