@@ -11,7 +11,9 @@ import typer
 from core.cli.show import AsJson, Overrides, home_of, say, say_json, show_findings
 
 if TYPE_CHECKING:
+    from core.job.machine import Machine
     from core.job.plan import Counts, Plan
+    from core.job.spec import JobSpec
     from data.errors import Finding
 
 JobFile = Annotated[Path, typer.Argument(metavar="JOB", help="A job as YAML or JSON.", show_default=False)]
@@ -121,14 +123,23 @@ def plan(
     from core.job.plan import make_plan
 
     asked, home, machine = load_job(job, override or []), home_of(context), this_machine()
-    made = make_plan(asked, home, machine, beside=job.parent)
-    if not quick:
+    if quick:
+        made = make_plan(asked, home, machine, beside=job.parent)
+    else:
         say("Counting rows and tokens ...", err=True)
-        made = make_plan(asked, home, machine, beside=job.parent, counts=_count(made, home))
+        made = counted_plan(asked, home, machine, beside=job.parent)
     if json:
         say_json(made.model_dump(mode="json"))
     else:
         say(plan_text(made))
+
+
+def counted_plan(asked: JobSpec, home: Path, machine: Machine, *, beside: Path | None = None) -> Plan:
+    """The plan of a job with its data counted. Raises FactoryError when the job cannot be prepared."""
+    from core.job.plan import make_plan
+
+    made = make_plan(asked, home, machine, beside=beside)
+    return make_plan(asked, home, machine, beside=beside, counts=_count(made, home))
 
 
 def _count(plan: Plan, home: Path) -> Counts:

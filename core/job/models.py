@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import json
+import math
 import os
 import re
 import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +31,8 @@ class Embedded:
     file: str
     parameters: int
     licence: str
+    config: Mapping[str, Any]
+    """What config.json will say once it is unpacked, as far as its size goes."""
 
 
 EMBEDDED: dict[str, Embedded] = {
@@ -40,6 +44,18 @@ EMBEDDED: dict[str, Embedded] = {
         file="SmolLM2-135M-Instruct.Q4_1.gguf",
         parameters=134_515_008,
         licence="Apache-2.0",
+        config={
+            "model_type": "llama",
+            "hidden_size": 576,
+            "intermediate_size": 1536,
+            "num_hidden_layers": 30,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "head_dim": 64,
+            "vocab_size": 49_152,
+            "max_position_embeddings": 8192,
+            "tie_word_embeddings": True,
+        },
     ),
 }
 
@@ -272,27 +288,30 @@ def parameter_count(place: ModelPlace) -> int | None:
     """Number of weights, read from the safetensors headers; None when the files are not here."""
     if place.folder is None:
         return EMBEDDED[place.name].parameters if place.kind == "embedded" else None
-    counts = [_header_count(path) for path in sorted(place.folder.glob("*.safetensors"))]
+    counts = [math.prod(size) for size in tensor_sizes(place.folder).values()]
     return sum(counts) if counts else None
 
 
-def _header_count(path: Path) -> int:
-    """Elements of all tensors in one safetensors file: an 8-byte little-endian length, then that much JSON."""
+def tensor_sizes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The size of every weight in a model folder by name, from its safetensors headers; empty without such files.
+
+    Raises FactoryError when a file is broken.
+    """
+    return {name: size for path in sorted(folder.glob("*.safetensors")) for name, size in _header(path)}
+
+
+def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and sizes in one safetensors file: an 8-byte little-endian length, then that much JSON."""
     try:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
             if length > 100_000_000:
                 raise ValueError("header length out of range")
             header = json.loads(file.read(length))
-        total = 0
         for key, tensor in header.items():
             if key != "__metadata__":
-                elements = 1
-                for size in tensor["shape"]:
-                    elements *= size
-                total += elements
-        return total
-    except (OSError, ValueError, struct.error, KeyError, TypeError) as problem:
+                yield key, tuple(int(size) for size in tensor["shape"])
+    except (OSError, ValueError, struct.error, KeyError, TypeError, AttributeError) as problem:
         raise refuse(
             "model_weights_broken",
             f"weights file {str(path)!r} is not a whole safetensors file ({problem}); copy it again.",
