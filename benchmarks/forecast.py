@@ -1,9 +1,9 @@
-"""The forecast's memory beside the measured peak of real runs on this machine's CPU, and how long it takes to ask.
+"""The forecast's memory beside the measured peak of real runs on this machine's CPU.
 
 `python -m benchmarks.forecast` measures the settings below one after another through the worker (a few minutes), and
-prints the table of benchmarks/README.md. `--only NAME ...` measures some, `--json FILE` keeps the numbers;
-`--again FILE` only forecasts and compares with kept numbers. Settings marked `held out` were not looked at while the
-constants of core/job/forecast.py were fitted.
+prints the table of benchmarks/README.md. What was measured is kept in benchmarks/forecast.json and only forecast
+again, unless `--again` is given; tests/unit/test_forecast.py holds the forecast against it. Settings marked
+`held_out` were not looked at while the constants of core/job/memory.py were fitted.
 """
 
 from __future__ import annotations
@@ -15,9 +15,24 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from core.job.plan import Plan
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+KEPT = Path(__file__).with_name("forecast.json")
+CONFIG = (
+    "model_type",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+    "tie_word_embeddings",
+)
+"""What is kept of the config.json of a model that is made for the measurement."""
 
 MIDDLE = {"vocab_size": 400, "layers": 6, "hidden": 512}
 """A random Llama of 11 M weights; the other model is the embedded one."""
@@ -31,8 +46,20 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "smollm lora grpo 4x64": {"stage": "grpo", "method": "lora", "length": 64, "batch": 4},
     "middle full sft 8x256": {"stage": "sft", "method": "full", "length": 256, "batch": 8, "model": MIDDLE},
     "smollm full sft 2x384": {"stage": "sft", "method": "full", "length": 384, "batch": 2, "held_out": True},
-    "smollm lora sft 1x1024": {"stage": "sft", "method": "lora", "length": 1024, "batch": 1, "held_out": True},
-    "smollm qlora dpo 1x384": {"stage": "dpo", "method": "qlora", "length": 384, "batch": 1, "held_out": True},
+    "smollm lora sft 1x1024": {
+        "stage": "sft",
+        "method": "lora",
+        "length": 1024,
+        "batch": 1,
+        "held_out": True,
+    },
+    "smollm qlora dpo 1x384": {
+        "stage": "dpo",
+        "method": "qlora",
+        "length": 384,
+        "batch": 1,
+        "held_out": True,
+    },
     "smollm full dpo 1x128": {"stage": "dpo", "method": "full", "length": 128, "batch": 1, "held_out": True},
     "smollm full grpo 4x96": {"stage": "grpo", "method": "full", "length": 96, "batch": 4, "held_out": True},
     "middle lora dpo 8x256": {
@@ -94,46 +121,79 @@ def _model(setting: dict[str, Any], folder: Path) -> str:
     return str(place)
 
 
-def measure(name: str, home: Path) -> dict[str, Any]:
-    """The highest resident memory of the training process of a setting, in bytes, and the forecast for it."""
+def planned(name: str, home: Path) -> Plan:
+    """The plan of a setting with its rows counted, forecast included."""
     from core.cli.job import counted_plan
     from core.job.machine import this_machine
     from core.job.spec import JobSpec
-    from core.runs.folder import create_run
 
     setting = SETTINGS[name]
     model = _model(setting, home)
     data = home / f"{name.replace(' ', '-')}.jsonl"
     made = rows(setting["stage"], setting["length"], "model" in setting)
     data.write_text("".join(json.dumps(row) + "\n" for row in made), "utf-8")
-    job = job_of(setting, model, data)
-    plan = counted_plan(JobSpec.model_validate(job), home, this_machine())
-    run = create_run(home, json.dumps(job), plan.job, plan.model_dump(mode="json"))
+    return counted_plan(JobSpec.model_validate(job_of(setting, model, data)), home, this_machine())
+
+
+def measure(plan: Plan, home: Path) -> int:
+    """The highest resident memory of the training process of a plan, in bytes."""
+    from core.runs.folder import create_run
+
+    run = create_run(home, "", plan.job, plan.model_dump(mode="json"))
     with run.log.open("wb") as log:
         argv = [sys.executable, "-m", "core.training.worker", str(run.path)]
         process = subprocess.Popen(argv, cwd=CHECKOUT, stdout=log, stderr=subprocess.STDOUT)
         _, status, usage = os.wait4(process.pid, 0)
     if status:
-        raise SystemExit(f"{name} failed:\n{run.log.read_text('utf-8')[-3000:]}")
-    return {"measured": usage.ru_maxrss * 1024, "plan": plan.model_dump(mode="json")}
+        raise SystemExit(f"the run failed:\n{run.log.read_text('utf-8')[-3000:]}")
+    return usage.ru_maxrss * 1024
+
+
+def facts(name: str, plan: Plan, peak: int) -> dict[str, Any]:
+    """What is kept of a measurement: enough to forecast it again without a model or a tokenizer."""
+    from core.job.models import read_config
+    from core.job.plan import sequence_lengths
+
+    lengths = sequence_lengths(plan.job_spec, plan.counts.lengths if plan.counts else None)
+    assert lengths is not None
+    kept: dict[str, Any] = {"peak": peak, "longest": lengths.longest, "mean": round(lengths.mean, 2)}
+    if "model" in SETTINGS[name]:
+        config = read_config(Path(plan.job["model"]["name"]))
+        kept["config"] = {key: config[key] for key in CONFIG}
+    return kept
+
+
+def table(kept: dict[str, Any], foretold: dict[str, int]) -> str:
+    """The table of benchmarks/README.md."""
+    lines = ["| setting | measured MiB | forecast MiB | error | |", "|---|---:|---:|---:|---|"]
+    for name, total in foretold.items():
+        peak = kept[name]["peak"]
+        held = "held out" if SETTINGS[name].get("held_out") else "fitted"
+        lines.append(
+            f"| {name} | {peak / 2**20:,.0f} | {total / 2**20:,.0f} | {total / peak - 1:+.0%} | {held} |"
+        )
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Measure, compare, print."""
+    """Measure what was not measured yet, forecast, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=list(SETTINGS))
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--again", action="store_true", help="measure what is in forecast.json too")
     parser.add_argument("--home", type=Path)
     arguments = parser.parse_args()
     home = arguments.home or Path(tempfile.mkdtemp(prefix="forecast-"))
     home.mkdir(parents=True, exist_ok=True)
-    kept = json.loads(arguments.json.read_text()) if arguments.json and arguments.json.exists() else {}
+    kept = json.loads(KEPT.read_text("utf-8")) if KEPT.exists() else {}
+    foretold = {}
     for name in arguments.only:
-        if name not in kept:
-            kept[name] = measure(name, home)
-            print(f"{name:<24}{kept[name]['measured'] / 2**20:8.0f} MiB", flush=True)
-        if arguments.json:
-            arguments.json.write_text(json.dumps(kept))
+        plan = planned(name, home)
+        assert plan.forecast is not None
+        foretold[name] = plan.forecast.memory_total
+        if arguments.again or name not in kept:
+            kept[name] = facts(name, plan, measure(plan, home))
+            KEPT.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+    print(table(kept, foretold))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data.child import ask_child
-from data.errors import FactoryError, Finding
-from data.report import Tally, drop_findings, file_findings, merged, note_findings, nothing_left
+from data.errors import Finding
+from data.report import Tally, drop_findings, file_findings, merged, note_findings
 from data.settings import DataSettings
 from data.sources import Resolved, resolve, total_bytes
 
@@ -39,24 +39,6 @@ def rows(
     request = {**request_for(wish, resolved, needs, stage), "do": "rows", "limit": limit}
     for frame in ask_child(request, total_bytes(resolved)):
         yield from frame.get("rows", ())
-
-
-def quick(
-    data: Mapping[str, Any], needs: Sequence[str], stage: str | None, limit: int, seconds: float
-) -> list[Finding]:
-    """Findings from the first rows; see data.report.quick_findings."""
-    wish = DataSettings.from_plain(data)
-    try:
-        resolved = resolve(wish)
-        request = {**request_for(wish, resolved, needs, stage), "do": "rows", "limit": limit}
-        frames = list(ask_child(request, total_bytes(resolved), wall_seconds=seconds))
-    except FactoryError as error:
-        return list(error.findings)
-    end = frames[-1]["end"]
-    tally = _total(end)
-    if not tally.kept:
-        return list(nothing_left([tally]).findings)
-    return [*file_findings(end), *shape_findings(end, stage), *drop_findings(tally), *note_findings(tally)]
 
 
 def inspect(
@@ -89,7 +71,7 @@ def _by_characters(request: Mapping[str, Any], resolved: Sequence[Resolved]) -> 
     end: dict[str, Any] = {}
     for frame in ask_child({**request, "do": "rows", "count_only": True}, total_bytes(resolved)):
         end = frame.get("end", end)
-    tally = _total(end)
+    tally = total(end)
     lengths = length_report(np.asarray(end["characters"], np.int64), 2**62)
     del lengths["over_max_length"]
     return _told(end, tally, {"unit": "characters", **lengths}, request["stage"])
@@ -130,7 +112,8 @@ def _by_tokens(
     return report
 
 
-def _total(end: Mapping[str, Any]) -> Tally:
+def total(end: Mapping[str, Any]) -> Tally:
+    """The tallies of all files of a reading, added up."""
     return merged([Tally.from_plain(info["tally"]) for info in end["files"]])
 
 

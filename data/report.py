@@ -279,20 +279,14 @@ def nothing_left(tallies: Sequence[Tally], field: str = "data.path") -> FactoryE
     )
 
 
-def quick_findings(
-    data: Mapping[str, Any],
-    needs: Sequence[str],
-    stage: str | None = None,
-    rows: int = 200,
-    seconds: float = 10.0,
-) -> list[Finding]:
-    """What a look at the first `rows` rows of the data tells, read in the limited child within `seconds`.
+def quick_findings(data: Mapping[str, Any], needs: Sequence[str], stage: str | None = None) -> list[Finding]:
+    """What a look at the first rows of the data tells (data.look).
 
     `data` is a DataSpec's plain JSON. An empty list means that all is well; nothing is raised for bad data.
     """
-    from data.inspect import quick
+    from data.look import findings_of, look
 
-    return quick(data, needs, stage, rows, seconds)
+    return findings_of(look(data, needs, stage).findings)
 
 
 def _rows(count: int) -> str:

@@ -16,9 +16,9 @@ from typing import Annotated
 
 import typer
 
-from core.cli import data, env, job, runs, train
+from core.cli import data, env, fit, job, runs, train
 
-MODULES = (train, runs, job, data, env)
+MODULES = (train, runs, job, fit, data, env)
 
 
 def build_app() -> typer.Typer:

@@ -7,7 +7,9 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from core.cli.show import finding_lines, gib, pairs, table
+from core.cli.show import duration, finding_lines, gib, pairs, table
+from core.job.forecast import Forecast
+from core.job.memory import PARTS
 from core.job.plan import Plan
 from data.errors import Finding
 
@@ -18,6 +20,7 @@ def plan_text(plan: Plan) -> str:
         pairs(dict(_summary(plan))),
         "Settings (· holds its default, presets from " + plan.preset_source + ")\n" + _settings(plan),
         *_findings(plan),
+        *_forecast(plan),
         "Command\n  " + shlex.join([*plan.argv, "RUN_FOLDER"]),
     ]
     return "\n\n".join(sections)
@@ -41,6 +44,51 @@ def _summary(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.steps is not None:
         warmup = f", {plan.warmup_steps:,} of them warmup" if plan.warmup_steps else ""
         yield "steps", f"{plan.steps:,}{warmup}"
+
+
+_SOURCES = {
+    "counted": "row lengths counted",
+    "estimated": "row lengths estimated from the first rows",
+    "longest": "as if every row were as long as it may be",
+}
+
+
+def _forecast(plan: Plan) -> Iterator[str]:
+    """What it will take: memory by part, time, disk."""
+    told = plan.forecast
+    if told is None:
+        yield "Forecast\n  unknown: nothing of the model is on this machine yet to know its size from"
+        return
+    where = "the CPU" if told.device == "cpu" else told.device
+    source = "measured with one real step" if told.measured else _SOURCES[told.lengths]
+    needed = f"{gib(told.memory_total)} of {gib(told.available)} on {where}: {told.verdict} ({source})"
+    lines = [f"Forecast, fullest while {_MOMENTS.get(told.moment, told.moment)}"]
+    rows = [(PARTS[name], gib(size)) for name, size in told.memory.items() if size and name in PARTS]
+    lines += ["  " + line for line in table([*rows, ("memory", needed)]).splitlines()]
+    facts = {"time": _time(told), "disk": _disk(told)}
+    if told.change:
+        facts["to fit"] = "  ".join(f"-o {name}={_shown(value)}" for name, value in told.change.items())
+    lines += ["  " + line for line in pairs(facts).splitlines()]
+    yield "\n".join(lines)
+
+
+_MOMENTS = {"forward": "a batch goes forward", "backward": "gradients are made"}
+
+
+def _time(told: Forecast) -> str:
+    if told.seconds is None:
+        return "unknown until the rows are counted"
+    if told.measured:
+        return f"about {duration(told.seconds)}, from one real step"
+    runs = f"from {told.runs} finished {'run' if told.runs == 1 else 'runs'} here"
+    return f"about {duration(told.seconds)}, {runs if told.runs else 'a guess: no such run has finished here yet'}"
+
+
+def _disk(told: Forecast) -> str:
+    return (
+        f"{gib(told.disk_bytes)} at its fullest (a checkpoint {gib(told.checkpoint_bytes)}, "
+        f"the model {gib(told.model_bytes)})"
+    )
 
 
 def _findings(plan: Plan) -> Iterator[str]:

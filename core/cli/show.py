@@ -121,3 +121,12 @@ def gib(count: float) -> str:
         if count >= size:
             return f"{count / size:.1f} {unit}" if count < 100 * size else f"{count / size:.0f} {unit}"
     return f"{count:.0f} B"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words: `40 s`, `12 min`, `3.5 h`, `2.1 days`."""
+    for unit, size in (("days", 86_400 * 2), ("h", 3600 * 1.5), ("min", 90)):
+        if seconds >= size:
+            count = seconds / {"days": 86_400, "h": 3600, "min": 60}[unit]
+            return f"{count:.0f} {unit}" if count >= 10 else f"{count:.1f} {unit}"
+    return f"{max(1, seconds):.0f} s"

@@ -30,6 +30,9 @@ def train(
     detach: Detach = False,
     json: AsJson = False,
     force_home: ForceHome = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Start although the forecast says that memory will not do.")
+    ] = False,
 ) -> None:
     """Train a job and follow it.
 
@@ -38,7 +41,7 @@ def train(
 
     Example: factory train job.yaml -o train.epochs=2
     """
-    from core.job.checks import check, refuse_errors
+    from core.job.checks import check, insisted, refuse_errors
     from core.job.load import load_job, read_job_file
     from core.job.machine import this_machine
     from core.job.places import absolute
@@ -49,7 +52,7 @@ def train(
     text = read_job_file(job)
     asked = absolute(load_job(job, override or []), job.parent)
     findings = check(asked, machine, home)
-    refuse_errors(findings)
+    refuse_errors(insisted(findings) if anyway else findings)
     show_findings(findings, err=True)
     plan = make_plan(asked, home, machine).model_dump(mode="json")
     run = local.submit(home, text, plan["job"], plan, force_home=force_home)

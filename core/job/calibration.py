@@ -1,7 +1,7 @@
 """How fast this machine trains: a small table in the home that every finished run improves. Stdlib only.
 
-One row per device, stage and method in HOME/calibration.json: the arithmetic done in a second, from the run's tokens per
-second and the arithmetic for a token; and the seconds before its first step. A newer run counts for a third.
+One row per device, stage and method in HOME/calibration.json: the arithmetic done in a second, from the run's tokens
+per second and the arithmetic for a token; and the seconds before its first step. A newer run counts for a third.
 """
 
 from __future__ import annotations

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 from core.engines import ENGINES, engine_module
+from core.job.forecast import Forecast, Lengths, disk_bytes, forecast
 from core.job.machine import CHECKOUT, Machine, disk_free, installed
 from core.job.models import ModelPlace, check_folder, hub_cache, locate, parameter_count
 from core.job.packages import missing_packages
 from core.job.presets import preset_for, resolve
 from core.job.remembered import remembered
+from core.job.shape import ModelShape, shape_of
 from core.job.spec import JobSpec
 from core.rewards import Setting, build_scorers
 from core.stages import stage_module
 from data.errors import FactoryError, Finding, Level
 from data.files import find_files
-from data.report import quick_findings
+from data.look import Look, findings_of, look
 
 NEEDED = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
 TEMPLATES = CHECKOUT / "templates" / "chat"
@@ -35,12 +39,6 @@ TOO_HIGH = 25
 """A learning rate so many times the preset is hardly meant; the highest that recipes use on purpose stay below.
 It catches a rate for fine-tuning in a preference stage, too: those take a fortieth of it (TRL's documentation)."""
 
-# Bytes per weight on disk: fp32 weights, and in a checkpoint AdamW's two fp32 moments beside them.
-_BYTES_WEIGHT = 4
-_BYTES_CHECKPOINT = 12
-_LORA_SHARE = 0.05
-"""A LoRA adapter is rarely more than this share of a model's weights."""
-
 
 @dataclass(frozen=True)
 class Case:
@@ -50,20 +48,70 @@ class Case:
     machine: Machine
     home: Path
     model: ModelPlace | None
+    full: bool = False
+    """Whether all rows are looked at, not only the first."""
+
+    @cached_property
+    def seen(self) -> dict[str, Any]:
+        """What a look at the rows tells (data.look.Look as plain JSON); empty rows when they cannot be read."""
+        data, needs = self.job.data.model_dump(mode="json"), stage_module(self.job.stage.name).NEEDS
+        return _looked(self, data, needs)
+
+    @cached_property
+    def resolved(self) -> JobSpec:
+        """The job with its presets."""
+        return resolve(self.job, parameters=self.parameters, gpu=self.machine.has_gpu).job
+
+    @cached_property
+    def parameters(self) -> int | None:
+        """Weights of the model; None when they are not here or broken, which `_model` tells."""
+        try:
+            return parameter_count(self.model) if self.model is not None else None
+        except FactoryError:
+            return None
+
+    @cached_property
+    def shape(self) -> ModelShape | None:
+        """The model's shape; None when it is not here or broken."""
+        try:
+            return shape_of(self.model) if self.model is not None else None
+        except FactoryError:
+            return None
+
+    @cached_property
+    def lengths(self) -> Lengths | None:
+        """How long the rows seem to be, from the characters of those seen; None when none could be read."""
+        return estimated_lengths(self.seen)
 
 
-def check(job: JobSpec, machine: Machine, home: Path) -> list[Finding]:
-    """Everything worth telling about a job before it runs, errors first; empty when nothing is."""
+def estimated_lengths(seen: Mapping[str, Any]) -> Lengths | None:
+    """Tokens from the characters of the rows seen: a token holds about four, a chat's marks take some."""
+    if not seen["rows"]:
+        return None
+    longest, mean = (ceil(size / 4) + 24 for size in (seen["longest"], seen["characters"] / seen["rows"]))
+    return Lengths(longest, mean, seen["rows"] if seen["whole"] else None, "estimated")
+
+
+def check(job: JobSpec, machine: Machine, home: Path, *, full: bool = False) -> list[Finding]:
+    """Everything worth telling about a job before it runs, errors first; empty when nothing is.
+
+    Of the data the first rows are looked at, or all with `full`.
+    """
     findings: list[Finding] = []
     model: ModelPlace | None = None
     try:
         model = locate(job.model.name, home, revision=job.model.revision)
     except FactoryError as error:
         findings += error.findings
-    case = Case(job, machine, home, model)
-    for look in CHECKS:
-        findings += look(case)
-    return sorted(findings, key=lambda one: ("error", "warning", "note").index(one.level))
+    case = Case(job, machine, home, model, full)
+    for one in CHECKS:
+        findings += one(case)
+    return sorted(findings, key=lambda found: ("error", "warning", "note").index(found.level))
+
+
+def insisted(findings: list[Finding]) -> list[Finding]:
+    """The findings without the forecast's refusal, for somebody who wants to try anyway."""
+    return [one for one in findings if one.code != "memory_too_small"]
 
 
 def refuse_errors(findings: list[Finding]) -> None:
@@ -353,18 +401,44 @@ def _storage(case: Case) -> Iterator[Finding]:
 
 def bytes_needed(case: Case) -> int | None:
     """Disk a run takes at its fullest: kept checkpoints, one being written, the model. None when unknown."""
-    weights = None
-    if case.model is not None:
-        try:
-            weights = parameter_count(case.model)
-        except FactoryError:
-            return None  # the weights are broken, and _model has said so
-    if weights is None:
+    if case.shape is None:
         return None
-    trained = weights if case.job.method.name == "full" else int(weights * _LORA_SHARE)
-    trained += weights if case.job.stage.name == "ppo" else 0  # its value model is always trained in full
-    at_once = case.job.train.keep_checkpoints + 1 + case.job.train.keep_best
-    return trained * (at_once * _BYTES_CHECKPOINT + _BYTES_WEIGHT)
+    checkpoint, model = disk_bytes(case.resolved, case.shape)
+    train = case.job.train
+    return checkpoint * (train.keep_checkpoints + 1 + train.keep_best) + model
+
+
+def _memory(case: Case) -> Iterator[Finding]:
+    """Whether the forecast fits the device; rows that cannot be read are a finding of their own."""
+    if case.shape is None or case.lengths is None:
+        return
+    told = forecast(case.resolved, case.shape, case.machine, case.home, lengths=case.lengths)
+    if told.verdict == "fits":
+        return
+    where = "this machine" if told.device == "cpu" else told.device
+    text = (
+        f"The job takes about {told.memory_total / 2**30:.1f} GiB of memory, and {where} has "
+        f"{told.available / 2**30:.1f} GiB"
+    )
+    if told.change:
+        change = ", ".join(f"{name} {_word(value)}" for name, value in told.change.items())
+        text += f"; the cheapest change that fits: {change}"
+    else:
+        text += "; no change of it fits: take a smaller model or a larger machine"
+    text += " (factory train --anyway tries it as it is)." if told.verdict == "too large" else "."
+    field = next(iter(told.change), "model.name") if told.change else "model.name"
+    if told.verdict == "tight":
+        yield Finding("memory_tight", text, "warning", field, params=_sizes(told), fix=told.change)
+    else:
+        yield Finding("memory_too_small", text, "error", field, params=_sizes(told), fix=told.change)
+
+
+def _sizes(told: Forecast) -> dict[str, Any]:
+    return {"needed": told.memory_total, "available": told.available, "parts": told.memory}
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _data(case: Case) -> Iterator[Finding]:
@@ -377,25 +451,30 @@ def _data(case: Case) -> Iterator[Finding]:
     if missing:
         yield from missing
         return
-    yield from _look(case, data.model_dump(mode="json"), needs)
+    yield from findings_of(case.seen["findings"])
     if held_out:
         yield from (replace(one, field="data.eval") for one in _look(case, {"path": held_out}, needs))
 
 
 def _look(case: Case, data: dict[str, Any], needs: Sequence[str]) -> list[Finding]:
-    """What the first rows tell. A child process with limits takes the look: the files may come from anybody."""
+    return findings_of(_looked(case, data, needs)["findings"])
+
+
+def _looked(case: Case, data: dict[str, Any], needs: Sequence[str]) -> dict[str, Any]:
+    """What the rows tell. A child process with limits takes the look: the files may come from anybody."""
+    stage = case.job.stage.name
     paths = [source.get("path") for source in data.get("sources") or [data]]
     if not all(paths) or any(path.startswith(ELSEWHERE) for path in paths if path):
-        return quick_findings(data, needs, case.job.stage.name)
-    files = [file for path in paths if path for file in find_files(path).files]
-    question = ["look", data, list(needs), case.job.stage.name]
-    told = remembered(
-        case.home,
-        question,
-        files,
-        lambda: [one.to_json() for one in quick_findings(data, needs, case.job.stage.name)],
+        return look(data, needs, stage, full=case.full).to_plain()
+    try:
+        files = [file for path in paths if path for file in find_files(path).files]
+    except FactoryError as error:
+        return Look(findings=[one.to_json() for one in error.findings]).to_plain()
+    question = ["look", data, list(needs), stage, case.full]
+    found: dict[str, Any] = remembered(
+        case.home, question, files, lambda: look(data, needs, stage, full=case.full).to_plain()
     )
-    return [Finding(**one) for one in told]
+    return found
 
 
 def _missing_files(field: str, path: str) -> list[Finding]:
@@ -431,4 +510,5 @@ CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _schedule,
     _hardware,
     _storage,
+    _memory,
 )

@@ -134,7 +134,9 @@ def place_of(job: JobSpec, machine: Machine) -> Place:
 
 def device_of(job: JobSpec, machine: Machine) -> tuple[int, str]:
     """Bytes and name of the smallest device a job may get."""
-    wanted = [gpu for gpu in machine.gpus if job.hardware.devices is None or gpu.index in job.hardware.devices]
+    wanted = [
+        gpu for gpu in machine.gpus if job.hardware.devices is None or gpu.index in job.hardware.devices
+    ]
     if not wanted:
         return machine.memory, "cpu"
     smallest = min(wanted, key=lambda gpu: gpu.memory)
@@ -155,8 +157,11 @@ def judge(needed: float, available: float) -> Verdict:
 
 
 def flops_per_token(job: JobSpec, shape: ModelShape, length: int) -> float:
-    """Floating point operations for each token a trainer counts: 2 a weight forward, 2 back to the inputs, 2 for the
-    weights where they move, 2 again with gradient checkpointing; attention by length (arXiv 2001.08361, section 2.1)."""
+    """Floating point operations for each token a trainer counts (arXiv 2001.08361, section 2.1).
+
+    2 a weight forward, 2 back to the inputs, 2 for weights that move, 2 again with gradient checkpointing; and
+    attention, which grows with the length.
+    """
     forward = 2.0 * shape.active + 2.0 * shape.layers * shape.heads * shape.head_dim * length
     passes = 2.0 + (job.method.name not in ADAPTERS) + bool(job.train.gradient_checkpointing)
     stage = job.stage
@@ -197,7 +202,7 @@ def cheapest_change(
         changed = changed_job(job, change)
         needed = memory(changed, shape, batch_of(changed, lengths), place)
         if judge(needed.total, available) == "fits":
-            return change
+            return without_what_stays(job, change)
     return None
 
 
@@ -205,18 +210,17 @@ def changes(job: JobSpec, place: Place) -> Iterator[dict[str, Any]]:
     """Changes that save memory, the cheapest first; each keeps what was tried before it."""
     batch, accumulation = job.train.batch_size or 1, job.train.gradient_accumulation or 1
     change: dict[str, Any] = {}
-    for size in (batch, *_halves(batch)):
-        if size != batch:
-            times = math.ceil(batch * accumulation / size)
-            change = {"train.batch_size": size, "train.gradient_accumulation": times}
-            yield change
+    for size in _halves(batch, least=2 if job.stage.name == "kto" else 1):
+        times = math.ceil(batch * accumulation / size)
+        change = {"train.batch_size": size, "train.gradient_accumulation": times}
+        yield change
     for extra in _steps_down(job, place):
         change = {**change, **extra}
         yield change
 
 
-def _halves(batch: int) -> Iterator[int]:
-    while batch > 1:
+def _halves(batch: int, *, least: int) -> Iterator[int]:
+    while batch // 2 >= least:
         batch = batch // 2
         yield batch
 

@@ -200,8 +200,8 @@ def trained_weights(job: JobSpec, shape: ModelShape) -> int:
     if method.name in ADAPTERS:
         rank, target = method.rank, method.target  # type: ignore[attr-defined]
         outside = {"embed_tokens": shape.vocab * shape.hidden, "lm_head": shape.vocab * shape.hidden}
-        whole = sum(outside.get(name, 0) for name in method.modules_to_save)  # type: ignore[attr-defined]
-        return shape.adapter(rank, target) + whole
+        whole = [outside.get(name, 0) for name in method.modules_to_save]  # type: ignore[attr-defined]
+        return shape.adapter(rank, target) + sum(whole)
     if method.name == "freeze":
         share = min(1.0, method.layers / shape.layers)  # type: ignore[attr-defined]
         return int(shape.in_blocks * share) or 1
@@ -288,7 +288,9 @@ def block_bytes(job: JobSpec, shape: ModelShape, place: Place, length: int) -> f
     adapter = job.method.name in ADAPTERS
     small = 2 if place.half else 4
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    norms = (2 if adapter else 4) * shape.hidden * 4  # computed in fp32; scaled states only where the scale is trained
+    norms = (
+        (2 if adapter else 4) * shape.hidden * 4
+    )  # computed in fp32; scaled states only where the scale is trained
     feed = (4 if shape.gated else 2) * shape.intermediate
     inner = (3 * shape.hidden + 2 * query + 2 * key + feed) * small
     rank = 7 * job.method.rank * 4 if adapter else 0  # type: ignore[attr-defined]
@@ -303,7 +305,9 @@ def _activations(job: JobSpec, shape: ModelShape, batch: Batch, place: Place) ->
     if job.method.name == "freeze":
         blocks = min(blocks, job.method.layers)  # type: ignore[attr-defined]
     if job.train.gradient_checkpointing:
-        kept = shape.hidden * (2 if place.half else 4) * shape.layers  # the input of every block, and one block whole
+        kept = (
+            shape.hidden * (2 if place.half else 4) * shape.layers
+        )  # the input of every block, and one block whole
         return slack * batch.tokens * (kept + one)
     return slack * batch.tokens * one * blocks
 
@@ -311,11 +315,14 @@ def _activations(job: JobSpec, shape: ModelShape, batch: Batch, place: Place) ->
 def _late(
     job: JobSpec, shape: ModelShape, batch: Batch, place: Place, activations: float
 ) -> dict[str, float]:
-    """What is still held when the last gradient is made: one block, or on a CPU all that the heap has not given back."""
+    """What is still held when the last gradient is made: one block; on a CPU all, as the heap gives nothing back."""
     if place.gpu:
         return {"activations": batch.tokens * block_bytes(job, shape, place, batch.longest)}
     head = 4.0 * shape.vocab * shape.hidden if job.method.name == "full" else 0.0
-    return {"activations": activations, "logits": head}  # the head's gradient, before it is added to the embedding's
+    return {
+        "activations": activations,
+        "logits": head,
+    }  # the head's gradient, before it is added to the embedding's
 
 
 def _logits(job: JobSpec, shape: ModelShape, batch: Batch, place: Place) -> float:

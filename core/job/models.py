@@ -195,6 +195,27 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def fetch_config(place: ModelPlace) -> dict[str, Any]:
+    """The config.json of a hub model that is not here, asked of the hub within seconds.
+
+    Raises FactoryError when the hub cannot be reached or does not give it.
+    """
+    from huggingface_hub import hf_hub_download
+
+    try:
+        path = hf_hub_download(place.name, "config.json", revision=place.revision, etag_timeout=5)
+    except Exception as problem:  # the hub's client raises a dozen kinds, and the network more
+        first = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:200]
+        raise refuse(
+            "model_not_reachable",
+            f"model {place.name!r} is not on this machine and the hub did not give its config.json ({first}); "
+            "check the name and the network, or name a local folder.",
+            field="model.name",
+            value=place.name,
+        ) from problem
+    return read_config(Path(path).parent)
+
+
 def _is_an_adapter(folder: Path) -> FactoryError:
     try:
         base = json.loads((folder / "adapter_config.json").read_text("utf-8")).get("base_model_name_or_path")

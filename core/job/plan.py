@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from core.engines import engine_module
+from core.job.forecast import Forecast, Lengths, forecast
 from core.job.machine import Machine, git_state, versions
-from core.job.models import locate, parameter_count
+from core.job.memory import PAIRS
+from core.job.models import ModelPlace, locate, parameter_count
 from core.job.packages import TRACKER_VARIABLES
 from core.job.places import absolute
 from core.job.presets import resolve
 from core.job.remembered import remembered
 from core.job.schedule import schedule
+from core.job.shape import shape_of
 from core.job.spec import JobSpec
 
 ENVIRONMENT = (
@@ -47,7 +51,14 @@ class Counts(BaseModel):
     """Rows left out, with reasons in the report."""
     cut: int
     """Rows shortened to the stage's max_length."""
+    longest: int = 0
+    """Tokens of the longest sequence, before cutting."""
     findings: list[dict[str, Any]] = []
+
+    @property
+    def lengths(self) -> Lengths:
+        """How long the sequences are; the tokens of a pair are those of both its answers."""
+        return Lengths(self.longest, self.tokens / max(1, self.rows), self.rows, "counted")
 
 
 class Plan(BaseModel):
@@ -85,6 +96,8 @@ class Plan(BaseModel):
     """Optimizer steps of the whole run; null without counts, unless train.max_steps says it."""
     warmup_steps: int | None
     """Steps of warmup, of those."""
+    forecast: Forecast | None = None
+    """Memory, time and disk; null when nothing of the model is here to know its size from."""
 
     @property
     def job_spec(self) -> JobSpec:
@@ -93,12 +106,18 @@ class Plan(BaseModel):
 
 
 def make_plan(
-    job: JobSpec, home: Path, machine: Machine, *, beside: Path | None = None, counts: Counts | None = None
+    job: JobSpec,
+    home: Path,
+    machine: Machine,
+    *,
+    beside: Path | None = None,
+    counts: Counts | None = None,
+    lengths: Lengths | None = None,
 ) -> Plan:
     """Turn a checked job into the exact command to run it. Reads files, starts nothing.
 
-    `beside` is the folder of the job file, against which its relative paths may be meant. Raises FactoryError when
-    the model or a data file is not there.
+    `beside` is the folder of the job file, against which its relative paths may be meant; `lengths` is what a look at
+    the rows suggests where they are not counted. Raises FactoryError when the model or a data file is not there.
     """
     job = absolute(job, beside)
     place = locate(job.model.name, home, revision=job.model.revision)
@@ -126,7 +145,24 @@ def make_plan(
         counts=counts,
         steps=steps,
         warmup_steps=warmup,
+        forecast=_forecast(resolved.job, place, machine, home, counts.lengths if counts else lengths, steps),
     )
+
+
+def _forecast(
+    job: JobSpec, place: ModelPlace, machine: Machine, home: Path, lengths: Lengths | None, steps: int | None
+) -> Forecast | None:
+    shape = shape_of(place)
+    if shape is None:
+        return None
+    return forecast(job, shape, machine, home, lengths=sequence_lengths(job, lengths), steps=steps)
+
+
+def sequence_lengths(job: JobSpec, lengths: Lengths | None) -> Lengths | None:
+    """Lengths of the sequences that go through the model: a counted pair is two."""
+    if lengths is None or lengths.source != "counted" or job.stage.name not in PAIRS:
+        return lengths
+    return replace(lengths, mean=lengths.mean / 2)
 
 
 def _steps(job: JobSpec, counts: Counts | None) -> tuple[int | None, int | None]:

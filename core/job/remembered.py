@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 """Raised when an answer would come out differently for the same files."""
 
 

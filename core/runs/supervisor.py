@@ -83,7 +83,7 @@ class Supervisor:
         from core.runs.outcome import Said, oom_kills
 
         self.said, self.oom_before = Said(), oom_kills()
-        self.heard_to = self.book.journal.size()
+        self.heard_to = self.heard_from = self.book.journal.size()
         self.book.enter("starting", slots=list(self.slots), started=self.granted)
         self.started = time.monotonic()
         alive = open_lock(self.run.alive)
@@ -126,6 +126,8 @@ class Supervisor:
         state, reason = judge(self.run, ended, self.said, asked=self.asked, forced=self.forced)
         facts = {"exit": ended.code, "signal": ended.signal, "forced": self.forced, "peak_bytes": ended.peak}
         self.end(state, reason, values=self.said.values, **facts)
+        if state == "succeeded":
+            self.teach()
 
     def stay_fresh(self) -> None:
         """Touch our slots once an hour, or a cleaner of old files under /tmp would take them for rubbish."""
@@ -185,6 +187,14 @@ class Supervisor:
             for pid in descendants(os.getpid()):
                 if pid != child.pid:
                     os.kill(pid, signal.SIGKILL)
+
+    def teach(self) -> None:
+        """Let the home's table take in how fast this run was, for later forecasts. Without room it learns nothing."""
+        from core.job.calibration import learn
+
+        events, _ = read_records(self.run.events, self.heard_from)
+        with contextlib.suppress(OSError):
+            learn(self.run.home, read_json(self.run.plan_json), events)
 
     def stop_request(self) -> str | None:
         """`stop`, `now`, or None when nobody asked."""

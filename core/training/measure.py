@@ -30,6 +30,7 @@ def measure(job: JobSpec, home: Path) -> Counts:
         read=report["read"],
         dropped=sum(report["reasons"].values()),
         cut=report["lengths"]["over_max_length"],
+        longest=report["lengths"]["longest"],
         findings=report["findings"],
     )
 

@@ -1,0 +1,416 @@
+"""The forecast: published figures, measured peaks, what it says of a job, and what it costs to ask."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import forecast as benchmark
+from core.job.calibration import learn, pace
+from core.job.checks import check, insisted, refuse_errors
+from core.job.fit import machine_with, read_gpus, ways
+from core.job.forecast import Lengths, batch_of, changed_job, cheapest_change, forecast, judge, place_of
+from core.job.load import parse_job
+from core.job.machine import Gpu, Machine
+from core.job.memory import (
+    MIXED,
+    Place,
+    Strategy,
+    deepspeed_estimate,
+    frozen_copies,
+    heaviest_batch,
+    memory,
+    model_states,
+    optimizer_bytes,
+    trained_weights,
+)
+from core.job.models import EMBEDDED, ModelPlace, locate
+from core.job.optimizers import optimizer_names
+from core.job.presets import resolve
+from core.job.shape import ModelShape, from_config, from_sizes, shape_of
+from data.errors import FactoryError
+
+GB, GIB, MIB = 10**9, 2**30, 2**20
+LLAMA_3_8B = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+}
+CPU = Machine("Linux", "3.11", cores=2, memory=24 * GIB, memory_free=20 * GIB)
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def llama() -> ModelShape:
+    shape = from_config(LLAMA_3_8B)
+    assert shape is not None
+    return shape
+
+
+def smollm() -> ModelShape:
+    shape = from_config(EMBEDDED["smollm2-135m"].config)
+    assert shape is not None
+    return shape
+
+
+def job(text: str = "", *, stage: str = "sft", gpu: bool = False, parameters: int = 8 * GB):
+    asked = parse_job(f"model: smollm2-135m\ndata: rows.jsonl\nstage: {stage}\n{text}\n")
+    return resolve(asked, parameters=parameters, gpu=gpu).job
+
+
+# Published figures
+
+
+@pytest.mark.parametrize(
+    ("strategy", "gigabytes"), [("none", 120.0), ("zero1", 31.4), ("zero2", 16.6), ("zero3", 1.9)]
+)
+def test_model_states_are_those_of_the_zero_paper(strategy, gigabytes):
+    """Figure 1 of arXiv 1910.02054: 7.5 billion weights on 64 GPUs."""
+    states = model_states(7.5e9, MIXED, Strategy(strategy, 64))
+    assert sum(states.values()) / GB == pytest.approx(gigabytes, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("billions", "layer", "stage", "figures"),
+    [
+        (7, 0, 2, {1: 130, 8: 28, 16: 20, 64: 15}),
+        (70, 0, 2, {1: 1304, 8: 277, 16: 204, 64: 149}),
+    ],
+)
+def test_deepspeed_estimators_say_the_same(billions, layer, stage, figures):
+    """estimate_zero2_model_states_mem_needs: 2 bytes a weight, and 18 shared out; GiB for each GPU."""
+    for devices, gib in figures.items():
+        assert deepspeed_estimate(billions * GB, layer, stage, devices) / GIB == pytest.approx(gib, abs=0.6)
+
+
+@pytest.mark.parametrize(("devices", "gib"), [(1, 118), (8, 15.2), (16, 7.8), (64, 2.3)])
+def test_deepspeed_stage_3_is_18_bytes_shared_out_and_a_gathered_layer(devices, gib):
+    layer = 0.13e9  # the largest layer of a 7B model; the estimator adds 4 bytes for each of its weights
+    assert deepspeed_estimate(7 * GB, layer, 3, devices) / GIB == pytest.approx(gib, rel=0.06)
+
+
+def test_four_70b_models_weigh_560_gb_by_their_weights_alone():
+    assert 4 * model_states(70e9, MIXED, Strategy())["weights"] == 560 * GB
+
+
+def test_llama_3_8b_has_its_published_numbers():
+    shape = llama()
+    assert shape.parameters == 8_030_261_248
+    assert shape.adapter(16, "all-linear") == 41_943_040
+    assert shape.kv_bytes() == 128 * 1024
+    assert shape.adapter(16, ["q_proj", "v_proj"]) == 32 * 16 * (8192 + 5120)
+
+
+def test_lora_takes_16_bytes_for_each_adapter_weight():
+    """r 16 on every linear layer of Llama-3-8B: 0.67 GB of weights, gradients and moments."""
+    asked = job("method: lora", gpu=True)
+    place = Place(gpu=True, half=True)
+    parts = memory(asked, llama(), heaviest_batch(asked), place).parts
+    adapter = parts["weights"] - 2 * llama().parameters + 4 * trained_weights(asked, llama())
+    assert (adapter + parts["optimizer"]) / GB == pytest.approx(0.67, abs=0.01)
+
+
+def test_a_70b_base_in_nf4_is_36_gb():
+    shape = llama()
+    asked = job("method: qlora", gpu=True)
+    parts = memory(asked, shape, heaviest_batch(asked), Place(gpu=True, half=True)).parts
+    adapters = 4 * trained_weights(asked, shape)
+    quantised = parts["weights"] - adapters - 2 * (shape.parameters - shape.in_blocks)
+    assert quantised / shape.in_blocks * 70 == pytest.approx(36, abs=0.2)
+
+
+def test_full_training_on_one_gpu_is_18_bytes_a_weight_with_autocast():
+    asked = job("method: full", gpu=True)
+    parts = memory(asked, llama(), heaviest_batch(asked), Place(gpu=True, half=True)).parts
+    assert (parts["weights"] + parts["optimizer"] + 4 * llama().parameters) / llama().parameters == 18
+
+
+# Measured peaks
+
+
+MEASURED: dict[str, dict[str, Any]] = json.loads((ROOT / "benchmarks" / "forecast.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", benchmark.SETTINGS)
+def test_the_forecast_is_within_15_percent_of_the_measured_peak(name, tmp_path):
+    setting, seen = benchmark.SETTINGS[name], MEASURED[name]
+    asked = parse_job(json.dumps(benchmark.job_of(setting, "smollm2-135m", tmp_path / "rows.jsonl")))
+    resolved = resolve(asked, parameters=None, gpu=False).job
+    shape = smollm() if "model" not in setting else from_config(seen["config"])
+    told = forecast(
+        resolved, shape, CPU, tmp_path, lengths=Lengths(seen["longest"], seen["mean"], 16, "counted")
+    )
+    assert told.memory_total == pytest.approx(seen["peak"], rel=0.15)
+
+
+def test_half_of_the_measured_settings_never_helped_to_fit():
+    assert sum(bool(one.get("held_out")) for one in benchmark.SETTINGS.values()) == 6
+    assert set(MEASURED) == set(benchmark.SETTINGS)
+
+
+# Shapes
+
+
+def test_the_embedded_model_has_as_many_weights_as_its_config_says():
+    assert smollm().parameters == EMBEDDED["smollm2-135m"].parameters
+
+
+@pytest.mark.parametrize(
+    ("config", "billions"),
+    [
+        ({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257}, 0.124),
+        (
+            {
+                "model_type": "mixtral",
+                "hidden_size": 4096,
+                "intermediate_size": 14336,
+                "num_hidden_layers": 32,
+                "num_attention_heads": 32,
+                "num_key_value_heads": 8,
+                "vocab_size": 32000,
+                "num_local_experts": 8,
+                "num_experts_per_tok": 2,
+                "tie_word_embeddings": False,
+            },
+            46.7,
+        ),
+        ({"text_config": LLAMA_3_8B, "vision_config": {"hidden_size": 1024}}, 8.03),
+    ],
+)
+def test_weights_are_counted_from_a_config(config, billions):
+    shape = from_config(config)
+    assert shape is not None and shape.parameters / GB == pytest.approx(billions, rel=0.01)
+
+
+def test_experts_that_are_not_chosen_do_not_work():
+    config = {**LLAMA_3_8B, "vocab_size": 32000, "num_local_experts": 8, "num_experts_per_tok": 2}
+    shape = from_config(config)
+    assert shape is not None and shape.active / GB == pytest.approx(12.9, rel=0.01)
+
+
+def test_an_unknown_architecture_is_measured_by_its_tensors():
+    sizes = {"emb.weight": (1000, 64), "head.weight": (1000, 64), "norm.weight": (64,)}
+    sizes |= {f"blocks.{n}.mix.weight": (128, 64) for n in range(3)}
+    shape = from_sizes(sizes)
+    assert (shape.parameters, shape.layers, shape.hidden, shape.vocab) == (152_640, 3, 64, 1000)
+    assert shape.adapter(4, "all-linear") == 3 * 4 * 192 and not shape.from_config
+
+
+@pytest.mark.parametrize(
+    "config", [{}, {"hidden_size": "big", "num_hidden_layers": 2}, {"hidden_size": -1, "vocab_size": True}]
+)
+def test_a_config_without_sizes_has_no_shape(config):
+    assert from_config(config) is None
+
+
+def test_a_model_that_is_not_here_has_no_shape():
+    assert shape_of(ModelPlace("hub", "org/name", None)) is None
+
+
+# What it says of a job
+
+
+def total(text: str = "", *, stage: str = "sft", gpu: bool = False, place: Place | None = None) -> float:
+    asked = job(text, stage=stage, gpu=gpu)
+    return memory(asked, llama(), heaviest_batch(asked), place or Place(gpu=gpu, half=gpu)).total
+
+
+def test_less_is_less():
+    base = total("method: lora", gpu=True)
+    assert total("method: qlora", gpu=True) < base < total("method: full", gpu=True)
+    assert total("method: lora\ntrain: {batch_size: 1}", gpu=True) < base
+    assert total("method: lora\ntrain: {gradient_checkpointing: false}", gpu=True) > base
+    assert total("method: {name: lora, rank: 256}", gpu=True) > base
+    assert total("method: full\ntrain: {optimizer: adamw_bnb_8bit}", gpu=True) < total(
+        "method: full", gpu=True
+    )
+
+
+def test_strategies_share_out_more_and_more():
+    asked = job("method: full", gpu=True)
+    sizes = [
+        memory(asked, llama(), heaviest_batch(asked), Place(True, True, Strategy(name, 8))).total
+        for name in ("ddp", "zero1", "zero2", "zero3")
+    ]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > 2 * sizes[3]
+    offloaded = memory(asked, llama(), heaviest_batch(asked), Place(True, True, Strategy("zero3", 8, True)))
+    assert offloaded.total < sizes[3] and offloaded.host > 8 * llama().parameters
+
+
+@pytest.mark.parametrize(
+    ("stage", "method", "copies"),
+    [
+        ("sft", "full", 0),
+        ("dpo", "full", 1),
+        ("dpo", "lora", 0),
+        ("{name: dpo, reference: precomputed}", "full", 0),
+        ("{name: dpo, loss: [simpo]}", "full", 0),
+        ("kto", "full", 1),
+        ("orpo", "full", 0),
+        ("{name: grpo, beta: 0.04}", "full", 1),
+        ("grpo", "full", 0),
+        ("rloo", "full", 1),
+        ("reward", "full", 0),
+    ],
+)
+def test_frozen_copies_are_those_the_trainer_loads(stage, method, copies):
+    asked = job(f"method: {method}", stage=stage)
+    assert frozen_copies(asked, smollm(), Place(gpu=False)) == copies * 4 * smollm().parameters
+
+
+def test_every_optimizer_has_a_size():
+    assert all(0 <= optimizer_bytes(name) <= 12 for name in optimizer_names())
+    assert optimizer_bytes("adamw_torch_fused") == 8
+
+
+def test_a_batch_without_padding_is_between_its_mean_and_its_longest():
+    asked = job("train: {batch_size: 8}")
+    batch = heaviest_batch(asked, longest=512, mean=100)
+    assert 8 * 100 < batch.tokens < 8 * 512
+    padded = heaviest_batch(job("train: {batch_size: 8, padding_free: false}"), longest=512, mean=100)
+    assert padded.tokens == 8 * 512
+
+
+def test_the_cheapest_change_fits_and_a_smaller_one_would_not():
+    asked = job("train: {batch_size: 16, gradient_accumulation: 1}", gpu=True)
+    place = Place(gpu=True, half=True)
+    needed = memory(asked, llama(), heaviest_batch(asked), place).total
+    change = cheapest_change(asked, llama(), place, None, needed * 0.8)
+    assert change is not None and set(change) == {"train.batch_size", "train.gradient_accumulation"}
+    changed = changed_job(asked, change)
+    assert judge(memory(changed, llama(), batch_of(changed, None), place).total, needed * 0.8) == "fits"
+    assert change["train.batch_size"] * change["train.gradient_accumulation"] == 16
+
+
+def test_full_training_that_never_fits_becomes_an_adapter():
+    asked = job("method: full\ntrain: {batch_size: 1}", gpu=True)
+    change = cheapest_change(asked, llama(), Place(gpu=True, half=True), None, 30 * GIB)
+    assert change is not None and change["method"] == "lora"
+    assert cheapest_change(asked, llama(), Place(gpu=True, half=True), None, GIB) is None
+
+
+@pytest.mark.parametrize(
+    ("precision", "compute", "half"), [("auto", 9.0, True), ("auto", 7.5, False), ("fp32", 9.0, False)]
+)
+def test_arithmetic_is_in_16_bits_where_the_gpu_has_them(precision, compute, half):
+    machine = machine_with(1, 80 * GIB)
+    machine = Machine("", "", 1, 0, 0, gpus=(Gpu(0, "G", 80 * GIB, 80 * GIB, compute, ""),))
+    assert place_of(job(f"hardware: {{precision: {precision}}}", gpu=True), machine).half is half
+
+
+@pytest.mark.parametrize("text", ["train: {batch_size: 65536, gradient_accumulation: 65536}"])
+def test_absurd_values_are_refused_by_arithmetic_with_the_change(text, tmp_path):
+    told = forecast(job(text), smollm(), CPU, tmp_path)
+    assert told.verdict == "too large" and told.change is not None
+
+
+# Refusal before a start
+
+
+def _rows(path: Path, characters: int) -> Path:
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "a " * (characters // 2)}]
+    rows = ([{**turns[0], "content": f"{number}?"}, turns[1]] for number in range(5))
+    path.write_text("".join(json.dumps({"messages": row}) + "\n" for row in rows))
+    return path
+
+
+def test_a_job_that_cannot_fit_is_refused_with_the_cheapest_change(tmp_path):
+    rows = _rows(tmp_path / "rows.jsonl", 40_000)
+    small = Machine("Linux", "3.11", cores=2, memory=6 * GIB, memory_free=5 * GIB)
+    text = f"model: smollm2-135m\ndata: {rows}\nstage: sft\ntrain: {{batch_size: 16}}\n"
+    found = {one.code: one for one in check(parse_job(text), small, tmp_path / "home")}
+    refusal = found["memory_too_small"]
+    assert (
+        "the cheapest change that fits: train.batch_size" in refusal.message and "--anyway" in refusal.message
+    )
+    with pytest.raises(FactoryError):
+        refuse_errors([refusal])
+    refuse_errors(insisted([refusal]))
+    fixed = parse_job(text, [f"{name}={value}" for name, value in (refusal.fix or {}).items()])
+    assert "memory_too_small" not in {one.code for one in check(fixed, small, tmp_path / "home")}
+
+
+def test_short_rows_fit_where_the_longest_allowed_would_not(tmp_path):
+    rows = _rows(tmp_path / "rows.jsonl", 40)
+    small = Machine("Linux", "3.11", cores=2, memory=6 * GIB, memory_free=5 * GIB)
+    text = f"model: smollm2-135m\ndata: {rows}\nstage: sft\ntrain: {{batch_size: 16}}\n"
+    assert check(parse_job(text), small, tmp_path / "home") == []
+
+
+# factory fit
+
+
+def test_ways_to_train_8b_on_eight_gpus_of_80_gib():
+    found = {(one.method, one.strategy): one for one in ways(llama(), "sft", *read_gpus("8x80"))}
+    assert found["full", "ddp"].verdict == "too large"
+    assert (
+        found["full", "zero3"].verdict
+        == found["lora", "ddp"].verdict
+        == found["qlora", "ddp"].verdict
+        == "fits"
+    )
+
+
+def test_a_way_that_does_not_fit_names_the_change_that_makes_it():
+    found = {one.method: one for one in ways(llama(), "sft", *read_gpus("24"), length=8192, batch=8)}
+    assert found["lora"].verdict == "too large" and found["lora"].change
+    assert found["full"].change is None
+
+
+@pytest.mark.parametrize(("text", "expected"), [("8x80", (8, 80)), ("24", (1, 24)), ("2 x 141GiB", (2, 141))])
+def test_gpus_are_read(text, expected):
+    count, size = read_gpus(text)
+    assert (count, size / GIB) == expected
+
+
+@pytest.mark.parametrize("text", ["", "8x", "x80", "0x80", "8x0", "eight"])
+def test_other_words_for_gpus_are_refused(text):
+    with pytest.raises(FactoryError, match="such as 8x80"):
+        read_gpus(text)
+
+
+# Time
+
+
+def _events(rate: float) -> list[dict[str, Any]]:
+    return [
+        {"event": "ready", "mono": 10.0},
+        {"event": "start", "mono": 22.0, "device": "cpu"},
+        {"event": "metric", "step": 1, "values": {"tokens_per_second": rate / 10}},
+        {"event": "metric", "step": 2, "values": {"tokens_per_second": rate}},
+    ]
+
+
+def test_a_finished_run_teaches_the_home_and_the_next_forecast(tmp_path):
+    asked = job("train: {max_steps: 10}", parameters=smollm().parameters)
+    lengths = Lengths(100, 50.0, 100, "counted")
+    guess = forecast(asked, smollm(), CPU, tmp_path, lengths=lengths, steps=10)
+    assert guess.runs == 0 and guess.tokens == 10 * 16 * 50
+    plan = {"job": asked.model_dump(mode="json"), "forecast": guess.model_dump(mode="json")}
+    assert learn(tmp_path, plan, _events(800.0))
+    told = forecast(asked, smollm(), CPU, tmp_path, lengths=lengths, steps=10)
+    assert told.runs == 1 and told.seconds == pytest.approx(12 + 8000 / 800)
+    assert learn(tmp_path, plan, _events(1100.0))
+    third = pace(tmp_path, "cpu", 2, "sft", "lora")
+    assert third.runs == 2 and third.flops == pytest.approx(900 * guess.flops_per_token)
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"rows": {"cpu, sft, lora": {"flops": 0}}}', '{"rows": []}'])
+def test_a_damaged_table_is_a_table_that_knows_nothing(tmp_path, damage):
+    (tmp_path / "calibration.json").write_text(damage)
+    assert pace(tmp_path, "cpu", 2, "sft", "lora").runs == 0
+
+
+def test_a_run_that_says_nothing_teaches_nothing(tmp_path):
+    assert not learn(tmp_path, {"job": {}}, _events(5.0)) and not (tmp_path / "calibration.json").exists()
+
+
+def test_locate_is_enough_to_forecast_the_embedded_model(tmp_path):
+    assert shape_of(locate("smollm2-135m", tmp_path)) == smollm()
