@@ -171,7 +171,7 @@ def flops_per_token(job: JobSpec, shape: ModelShape, length: int) -> float:
         passes += 2  # the mismatched answers, asked of both
     if stage.name in ONLINE:
         passes += 1 + (getattr(stage, "beta", 0) > 0)
-        passes += (getattr(stage, "num_iterations", 1) - 1) * 2
+        passes *= getattr(stage, "num_ppo_epochs", 1) * getattr(stage, "num_iterations", 1)
     return forward * passes
 
 
@@ -191,7 +191,10 @@ def disk_bytes(job: JobSpec, shape: ModelShape) -> tuple[int, int]:
     trained = trained_weights(job, shape)
     whole = job.method.name not in ADAPTERS
     weights = 4 * (shape.parameters if whole else trained)
-    return weights + 8 * trained, weights
+    value = (
+        shape.parameters if job.stage.name == "ppo" else 0
+    )  # the value model is trained in full and kept too
+    return weights + 8 * trained + 12 * value, weights
 
 
 def cheapest_change(

@@ -234,12 +234,15 @@ def _states(job: JobSpec, shape: ModelShape, place: Place) -> tuple[dict[str, fl
     if full and place.half:
         own += 2 * shape.parameters  # autocast keeps a 16-bit copy of every fp32 weight for the step
     by_weights, by_gradients, by_optimizer = strategy.shards
-    models = _trained_models(job)
+    if (
+        job.stage.name == "ppo"
+    ):  # its value model, always trained in full, taken to be of the model's own size
+        own, trained = own + 4 * shape.parameters, trained + shape.parameters
     states = {
-        "weights": own * models / by_weights,
+        "weights": own / by_weights,
         "copies": frozen_copies(job, shape, place) / by_weights,
-        "gradients": 4.0 * trained * models / by_gradients,
-        "optimizer": optimizer_bytes(job.train.optimizer) * trained * models / by_optimizer,
+        "gradients": 4.0 * trained / by_gradients,
+        "optimizer": optimizer_bytes(job.train.optimizer) * trained / by_optimizer,
     }
     if strategy.name == "ddp":
         states["gradients"] *= 2  # the buckets in which gradients travel
@@ -250,27 +253,29 @@ def _states(job: JobSpec, shape: ModelShape, place: Place) -> tuple[dict[str, fl
         host = states.pop("optimizer") * strategy.devices
         states["optimizer"] = 0.0
         if strategy.name == "zero3":
-            host += own * models
+            host += own
             states["weights"] = 2.0 * 2 * shape.largest_layer
     return states, host
 
 
-def _trained_models(job: JobSpec) -> int:
-    return 2 if job.stage.name == "ppo" else 1  # policy and value model
-
-
 def frozen_copies(job: JobSpec, shape: ModelShape, place: Place) -> float:
-    """Bytes of models that are only asked: references, reward models of the model's own size."""
+    """Bytes of models that are only asked: the reference, and reward models, taken to be of the model's own size."""
+    judges = (
+        sum(reward.name == "model" for reward in job.rewards) * (2 if place.half else 4) * shape.parameters
+    )
+    return judges + (base_bytes(job, shape, place) if _has_reference(job) else 0.0)
+
+
+def _has_reference(job: JobSpec) -> bool:
+    """Whether a frozen copy is loaded to compare with; with an adapter, the model without it is the reference."""
     stage = job.stage
-    adapter = job.method.name in ADAPTERS
-    one = base_bytes(job, shape, place)
-    if stage.name == "ppo":
-        return one * (1 if adapter else 2)
-    if adapter:
-        return 0.0  # the adapter switched off is the reference
-    if stage.name == "kto" or (stage.name == "dpo" and not _without_reference(job)):
-        return one
-    return one if getattr(stage, "beta", 0) > 0 and stage.name in ONLINE else 0.0
+    if job.method.name in ADAPTERS:
+        return False
+    if stage.name == "dpo":
+        return not _without_reference(job)
+    if stage.name in ONLINE:
+        return (getattr(stage, "beta", 0) or getattr(stage, "kl_coef", 0)) > 0
+    return stage.name == "kto"
 
 
 def _without_reference(job: JobSpec) -> bool:
@@ -360,6 +365,7 @@ def heaviest_batch(
         prompt = min(longest or stage.max_prompt_length, stage.max_prompt_length)  # type: ignore[attr-defined]
         answer = stage.max_completion_length  # type: ignore[attr-defined]
         generated = rows * (job.train.gradient_accumulation or 1)
+        generated = min(generated, getattr(stage, "local_rollout_forward_batch_size", generated))
         tokens = rows * (prompt + answer)
         return Batch(rows, prompt + answer, tokens, answers=answer, generated=generated)
     limit: int = stage.max_length  # type: ignore[attr-defined]

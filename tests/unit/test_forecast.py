@@ -257,6 +257,8 @@ def test_strategies_share_out_more_and_more():
         ("{name: grpo, beta: 0.04}", "full", 1),
         ("grpo", "full", 0),
         ("rloo", "full", 1),
+        ("ppo", "full", 1),
+        ("ppo", "lora", 0),
         ("reward", "full", 0),
     ],
 )
