@@ -249,7 +249,7 @@ def test_the_reward_rises_for_four_of_five_seeds(
     assert sum(last - first > MARGIN and kl < FARTHEST for first, last, kl in found) >= 4, found
 
 
-@pytest.mark.parametrize("method", ["full", "lora"])
+@pytest.mark.parametrize("method", ["full", "lora", "qlora"])
 def test_stopped_at_3_of_6_and_resumed_equals_run_through(
     zygote: Zygote, tiny: str, home: Path, tmp_path: Path, reward: str, method: str
 ) -> None:
