@@ -18,7 +18,7 @@ from core.engines import ENGINES, engine_module
 from core.job.forecast import Forecast, Lengths, disk_bytes, forecast
 from core.job.machine import CHECKOUT, Machine, disk_free, installed
 from core.job.models import ModelPlace, check_folder, hub_cache, locate, parameter_count
-from core.job.packages import missing_packages
+from core.job.packages import missing_packages, vllm_problems
 from core.job.presets import preset_for, resolve
 from core.job.remembered import remembered
 from core.job.shape import ModelShape, shape_of
@@ -489,6 +489,7 @@ def _missing_files(field: str, path: str) -> list[Finding]:
 
 def _packages(case: Case) -> Iterator[Finding]:
     yield from missing_packages(case.job)
+    yield from vllm_problems(case.job, gpu=case.machine.has_gpu)
 
 
 def _stage(case: Case) -> Iterator[Finding]:

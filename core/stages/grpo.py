@@ -54,6 +54,10 @@ class Spec(StageSpec):
     top_k: int = Field(0, ge=0, le=1_000_000)
     """Sample from so many of the most likely tokens; 0: all."""
 
+    vllm: Literal["off", "colocate", "server"] = "off"
+    """Who samples the answers: the trainer itself, vLLM on the same GPU, or a vLLM server the operator runs at the
+    address in FACTORY_VLLM_SERVER. Not run by us yet (planned): it needs a GPU."""
+
     @property
     def repeats(self) -> int:
         """Answers made of each prompt."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
+from core.job.packages import VLLM_SERVER as SERVER
 from core.rewards import NamedScorer, Setting, build_scorers, missing_columns, reward_functions, try_rewards
 from core.stages import grpo, rloo
 from core.training.arguments import common_arguments
@@ -110,6 +112,9 @@ def _sampling(spec: grpo.Spec | rloo.Spec) -> dict[str, Any]:
         "num_iterations": spec.num_iterations,
         "mask_truncated_completions": spec.mask_truncated,
         "remove_unused_columns": False,
+        "use_vllm": spec.vllm != "off",
+        "vllm_mode": "colocate" if spec.vllm == "off" else spec.vllm,
+        "vllm_server_base_url": os.environ.get(SERVER) if spec.vllm == "server" else None,
     }
 
 
