@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from data.child import ask_child
@@ -30,6 +31,16 @@ class Look:
     longest_prompt: int = 0
     columns: list[str] = field(default_factory=list)
     """Columns of the rows, free ones included."""
+    over: int = 0
+    """Rows (answers of a pair apart) longer than the room asked about."""
+    prompts_over: int = 0
+    """Rows whose prompt alone is."""
+    same_within: int = 0
+    """Pairs that do not differ within that room."""
+    answers: int = 0
+    """Characters of answers, of all `characters`."""
+    chats: int = 0
+    """Rows that are chats, or have a chat for a prompt."""
     labels: dict[str, int] = field(default_factory=dict)
     """Rows by their label, for rows that have one."""
     findings: list[dict[str, Any]] = field(default_factory=list)
@@ -39,8 +50,13 @@ class Look:
         return asdict(self)
 
 
-def look(data: Mapping[str, Any], needs: Sequence[str], stage: str | None, *, full: bool = False) -> Look:
-    """Look at the first rows of the data, or at all with `full`. Nothing is raised for bad data."""
+def look(
+    data: Mapping[str, Any], needs: Sequence[str], stage: str | None, *, full: bool = False, room: int = 2**62
+) -> Look:
+    """Look at the first rows of the data, or at all with `full`; `room` is a length in characters to compare with.
+
+    Nothing is raised for bad data.
+    """
     wish = DataSettings.from_plain(data)
     seen, labels, columns = Look(), Counter[str](), dict[str, None]()
     limit = None if full else ROWS
@@ -52,7 +68,7 @@ def look(data: Mapping[str, Any], needs: Sequence[str], stage: str | None, *, fu
         frames = ask_child(request, size) if full else ask_child(request, size, wall_seconds=SECONDS)
         for frame in frames:
             for row in frame.get("rows", ()):
-                _count(row, seen, labels, columns)
+                _count(row, room, seen, labels, columns)
             end = frame.get("end", end)
     except FactoryError as error:
         return Look(findings=[one.to_json() for one in error.findings])
@@ -71,18 +87,45 @@ def findings_of(plain: Sequence[Mapping[str, Any]]) -> list[Finding]:
     return [Finding(**{**one, "params": one["params"] or {}}) for one in plain]
 
 
-def _count(row: Mapping[str, Any], seen: Look, labels: Counter[str], columns: dict[str, None]) -> None:
-    seen.rows += 1
-    prompt = text_length(row.get("prompt"))
+def _count(
+    row: Mapping[str, Any], room: int, seen: Look, labels: Counter[str], columns: dict[str, None]
+) -> None:
+    turns = row.get("messages") or []
+    prompt, whole = text_length(row.get("prompt")), text_length(turns) + text_length(row.get("text"))
     answers = [text_length(row[name]) for name in ("completion", "chosen", "rejected") if name in row]
-    whole = prompt + text_length(row.get("messages")) + text_length(row.get("text"))
-    seen.longest = max(seen.longest, whole + max(answers, default=0))
-    seen.characters += whole + (sum(answers) // len(answers) if answers else 0)
-    seen.longest_prompt = max(seen.longest_prompt, prompt)
+    longest = prompt + whole + max(answers, default=0)
+    said = sum(answers) // len(answers) if answers else whole - _asked(turns)
+    before = prompt + text_length(list(takewhile(lambda turn: turn.get("role") != "assistant", turns)))
+    seen.rows += 1
+    seen.longest = max(seen.longest, longest)
+    seen.characters += prompt + whole + (said if answers else 0)
+    seen.answers += said
+    seen.longest_prompt = max(seen.longest_prompt, before)
+    seen.over += longest > room
+    seen.prompts_over += before > room
+    seen.same_within += "chosen" in row and prompt + _shared(row["chosen"], row["rejected"]) >= room
+    seen.chats += isinstance(row.get("messages") or row.get("prompt"), list)
     columns.update(dict.fromkeys(name for name in row if name != "extra"))
     columns.update(dict.fromkeys(row.get("extra") or {}))
     if "label" in row:
         labels["good" if row["label"] else "bad"] += 1
+
+
+def _asked(turns: Any) -> int:
+    """Characters of the turns of a chat that are not the assistant's."""
+    return text_length([turn for turn in turns or () if turn.get("role") != "assistant"])
+
+
+def _shared(chosen: Any, rejected: Any) -> int:
+    """Characters in which two answers begin alike."""
+    first, second = (
+        one if isinstance(one, str) else "".join(turn.get("content") or "" for turn in one)
+        for one in (chosen, rejected)
+    )
+    return next(
+        (place for place, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
+        min(len(first), len(second)),
+    )
 
 
 def text_length(part: Any) -> int:

@@ -61,14 +61,25 @@ def new(
     say(f"Wrote {file}. Next: factory check {file}")
 
 
-def check(context: typer.Context, job: JobFile, override: Overrides = None, json: AsJson = False) -> None:
+def check(
+    context: typer.Context,
+    job: JobFile,
+    override: Overrides = None,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Apply the fixes to the file, comments kept, and show them.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Look at all rows, not only the first 200.")] = False,
+    json: AsJson = False,
+) -> None:
     """Tell everything that is wrong with a job.
 
     Takes under a second and starts nothing. Exit code 2 when the job would not run.
 
     Example: factory check job.yaml -o train.learning_rate=1e-4
     """
-    findings = _all_findings(context, job, override or [])
+    if fix:
+        _apply_fixes(context, job, override or [], full=full, quiet=json)
+    findings = _all_findings(context, job, override or [], full=full)
     errors = sum(one.level == "error" for one in findings)
     if json:
         say_json({"ok": not errors, "findings": [one.to_json() for one in findings]})
@@ -78,7 +89,65 @@ def check(context: typer.Context, job: JobFile, override: Overrides = None, json
     raise typer.Exit(2 if errors else 0)
 
 
-def _all_findings(context: typer.Context, path: Path, overrides: list[str]) -> list[Finding]:
+FIX_ROUNDS = 5
+"""A fix may bring out what another finding hid; more rounds than this would be fixes that undo each other."""
+
+
+def _apply_fixes(
+    context: typer.Context, path: Path, overrides: list[str], *, full: bool, quiet: bool
+) -> None:
+    """Change the job file by every fix there is, round by round, and show what changed as a diff."""
+    from difflib import unified_diff
+
+    from core.job.edit import edited
+    from core.job.load import read_job_file
+
+    before = text = read_job_file(path)
+    given = {override.partition("=")[0].strip() for override in overrides}
+    done: set[str] = set()
+    for _ in range(FIX_ROUNDS):
+        wanted = _fixes(_all_findings(context, path, overrides, full=full), given | done)
+        if not wanted:
+            break
+        text = edited(text, wanted, is_json=path.suffix.lower() == ".json")
+        _write_over(path, text)
+        done |= set(wanted)
+    lines = unified_diff(
+        before.splitlines(), text.splitlines(), str(path), f"{path} (fixed)", lineterm="", n=1
+    )
+    if not quiet:
+        say("\n".join(lines) if text != before else "Nothing that a change of the job would fix.")
+
+
+def _fixes(findings: list[Finding], taken: set[str]) -> dict[str, object]:
+    """The changes that findings bring along, the first for each field; notes are left to the reader."""
+    wanted: dict[str, object] = {}
+    for one in findings:
+        if one.level != "note" and one.fix and not set(one.fix) & {*taken, *wanted}:
+            wanted |= one.fix
+    return wanted
+
+
+def _write_over(path: Path, text: str) -> None:
+    """Replace a file whole or not at all, its permissions kept."""
+    from data.errors import refuse
+
+    path = path.resolve()  # a link stays a link
+    temporary = path.with_name(f".{path.name}.fixed")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.chmod(path.stat().st_mode)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise refuse(
+            "file_not_written", f"{path} cannot be written: {error.strerror}.", value=str(path)
+        ) from error
+
+
+def _all_findings(
+    context: typer.Context, path: Path, overrides: list[str], *, full: bool = False
+) -> list[Finding]:
     """What is wrong with the text, and with as much of the job as the text gives."""
     from core.job.checks import check as look
     from core.job.load import parse_leniently, read_job_file
@@ -93,7 +162,7 @@ def _all_findings(context: typer.Context, path: Path, overrides: list[str]) -> l
     if job is None:
         return findings
     told = {one.field for one in findings}
-    later = look(absolute(job, path.parent), this_machine(), home_of(context))
+    later = look(absolute(job, path.parent), this_machine(), home_of(context), full=full)
     return findings + [one for one in later if one.field is None or one.field not in told]
 
 
@@ -137,9 +206,13 @@ def plan(
 def counted_plan(asked: JobSpec, home: Path, machine: Machine, *, beside: Path | None = None) -> Plan:
     """The plan of a job with its data counted. Raises FactoryError when the job cannot be prepared."""
     from core.job.plan import make_plan
+    from core.job.row_checks import counted_findings
 
     made = make_plan(asked, home, machine, beside=beside)
-    return make_plan(asked, home, machine, beside=beside, counts=_count(made, home))
+    counts = _count(made, home)
+    told = [*counts.findings, *(one.to_json() for one in counted_findings(made.job_spec, counts))]
+    counts = counts.model_copy(update={"findings": told})
+    return make_plan(asked, home, machine, beside=beside, counts=counts)
 
 
 def _count(plan: Plan, home: Path) -> Counts:

@@ -7,89 +7,32 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from math import ceil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from core.engines import ENGINES, engine_module
-from core.job.forecast import Forecast, Lengths, disk_bytes, forecast
+from core.job.batch_checks import PREFERENCE, batch_findings
+from core.job.case import ELSEWHERE, Case, find, looked
+from core.job.forecast import Forecast, disk_bytes, forecast
 from core.job.machine import CHECKOUT, Machine, disk_free, installed
-from core.job.models import ModelPlace, check_folder, hub_cache, locate, parameter_count
+from core.job.models import ModelPlace, check_folder, hub_cache, locate
 from core.job.packages import missing_packages, vllm_problems
 from core.job.presets import preset_for, resolve
-from core.job.remembered import remembered
-from core.job.shape import ModelShape, shape_of
+from core.job.row_checks import row_findings
 from core.job.spec import JobSpec
 from core.rewards import Setting, build_scorers
 from core.stages import stage_module
-from data.errors import FactoryError, Finding, Level
+from data.errors import FactoryError, Finding
 from data.files import find_files
-from data.look import Look, findings_of, look
+from data.look import findings_of
 
 NEEDED = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
 TEMPLATES = CHECKOUT / "templates" / "chat"
 
-ELSEWHERE = ("hub:", "gym:")
-"""Data that is no file: a data set of the hub, tasks made by a generator."""
-
 TOO_HIGH = 25
-"""A learning rate so many times the preset is hardly meant; the highest that recipes use on purpose stay below.
-It catches a rate for fine-tuning in a preference stage, too: those take a fortieth of it (TRL's documentation)."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """What the checks look at. `model` is None when it was not found, which is a finding already."""
-
-    job: JobSpec
-    machine: Machine
-    home: Path
-    model: ModelPlace | None
-    full: bool = False
-    """Whether all rows are looked at, not only the first."""
-
-    @cached_property
-    def seen(self) -> dict[str, Any]:
-        """What a look at the rows tells (data.look.Look as plain JSON); empty rows when they cannot be read."""
-        data, needs = self.job.data.model_dump(mode="json"), stage_module(self.job.stage.name).NEEDS
-        return _looked(self, data, needs)
-
-    @cached_property
-    def resolved(self) -> JobSpec:
-        """The job with its presets."""
-        return resolve(self.job, parameters=self.parameters, gpu=self.machine.has_gpu).job
-
-    @cached_property
-    def parameters(self) -> int | None:
-        """Weights of the model; None when they are not here or broken, which `_model` tells."""
-        try:
-            return parameter_count(self.model) if self.model is not None else None
-        except FactoryError:
-            return None
-
-    @cached_property
-    def shape(self) -> ModelShape | None:
-        """The model's shape; None when it is not here or broken."""
-        try:
-            return shape_of(self.model) if self.model is not None else None
-        except FactoryError:
-            return None
-
-    @cached_property
-    def lengths(self) -> Lengths | None:
-        """How long the rows seem to be, from the characters of those seen; None when none could be read."""
-        return estimated_lengths(self.seen)
-
-
-def estimated_lengths(seen: Mapping[str, Any]) -> Lengths | None:
-    """Tokens from the characters of the rows seen: a token holds about four, a chat's marks take some."""
-    if not seen["rows"]:
-        return None
-    longest, mean = (ceil(size / 4) + 24 for size in (seen["longest"], seen["characters"] / seen["rows"]))
-    return Lengths(longest, mean, seen["rows"] if seen["whole"] else None, "estimated")
+"""A learning rate so many times the preset is hardly meant; the highest that recipes use on purpose stay below."""
 
 
 def check(job: JobSpec, machine: Machine, home: Path, *, full: bool = False) -> list[Finding]:
@@ -120,16 +63,10 @@ def refuse_errors(findings: list[Finding]) -> None:
         raise FactoryError(findings)
 
 
-def _find(code: str, level: Level, field: str | None, value: object, message: str, **fix: object) -> Finding:
-    """A finding; keyword arguments are its fix, dots in field names written as double underscores."""
-    changes = {name.replace("__", "."): new for name, new in fix.items()}
-    return Finding(code, message, level, field, value, fix=changes or None)
-
-
 def _installation(case: Case) -> Iterator[Finding]:
     missing = [name for name in NEEDED if installed(name) is None]
     if missing:
-        yield _find(
+        yield find(
             "packages_missing",
             "error",
             None,
@@ -144,7 +81,7 @@ def _model(case: Case) -> Iterator[Finding]:
     if case.model is None:
         return
     if revision is not None and case.model.kind != "hub":
-        yield _find(
+        yield find(
             "revision_without_hub",
             "error",
             "model.revision",
@@ -165,12 +102,12 @@ def _not_here(name: str) -> Finding:
     offline = next((key for key in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") if _is_on(key)), None)
     if offline is None:
         text = f"model {name!r} is not on this machine yet; the hub is asked when training starts."
-        return _find("model_to_download", "note", "model.name", name, text)
+        return find("model_to_download", "note", "model.name", name, text)
     text = (
         f"model {name!r} is not in the cache {hub_cache()} and {offline} forbids downloads; "
         f"unset {offline}, or give a folder that holds the model."
     )
-    return _find("model_offline", "error", "model.name", name, text)
+    return find("model_offline", "error", "model.name", name, text)
 
 
 def _is_on(variable: str) -> bool:
@@ -188,7 +125,7 @@ def _template(case: Case) -> Iterator[Finding]:
     near = difflib.get_close_matches(name, known, n=1)
     text = f"model.template {name!r} is neither a .jinja file nor one of {', '.join(known) or 'none'}"
     if near:
-        yield _find(
+        yield find(
             "template_not_found",
             "error",
             "model.template",
@@ -197,7 +134,7 @@ def _template(case: Case) -> Iterator[Finding]:
             model__template=near[0],
         )
     else:
-        yield _find("template_not_found", "error", "model.template", name, f"{text}; correct or empty it.")
+        yield find("template_not_found", "error", "model.template", name, f"{text}; correct or empty it.")
 
 
 def _rewards(case: Case) -> Iterator[Finding]:
@@ -205,7 +142,7 @@ def _rewards(case: Case) -> Iterator[Finding]:
     rewards, stage = case.job.rewards, case.job.stage.name
     asks = getattr(stage_module(stage), "REWARDED", False)
     if asks and not rewards:
-        yield _find(
+        yield find(
             "rewards_missing",
             "error",
             "rewards",
@@ -213,7 +150,7 @@ def _rewards(case: Case) -> Iterator[Finding]:
             f"the stage {stage} learns from rewards and the job names none; add some, such as rewards: [accuracy].",
         )
     if rewards and not asks:
-        yield _find(
+        yield find(
             "rewards_unused",
             "warning",
             "rewards",
@@ -235,7 +172,7 @@ def _engine(case: Case) -> Iterator[Finding]:
         return
     able = [module.Spec.model_fields["name"].default for module in ENGINES if stage in module.STAGES]
     text = f"engine {engine} does not run stage {stage}; "
-    yield _find(
+    yield find(
         "engine_without_stage",
         "error",
         "engine.name",
@@ -247,7 +184,7 @@ def _engine(case: Case) -> Iterator[Finding]:
 def _schedule(case: Case) -> Iterator[Finding]:
     train, held_out = case.job.train, case.job.data.eval is not None
     if train.keep_best and not held_out:
-        yield _find(
+        yield find(
             "keep_best_without_eval",
             "error",
             "train.keep_best",
@@ -257,7 +194,7 @@ def _schedule(case: Case) -> Iterator[Finding]:
             data__eval=0.05,
         )
     if train.eval_steps is not None and not held_out:
-        yield _find(
+        yield find(
             "eval_steps_without_eval",
             "warning",
             "train.eval_steps",
@@ -266,7 +203,7 @@ def _schedule(case: Case) -> Iterator[Finding]:
             data__eval=0.05,
         )
     if train.epochs is not None and train.max_steps is not None:
-        yield _find(
+        yield find(
             "epochs_and_max_steps",
             "warning",
             "train.epochs",
@@ -275,7 +212,7 @@ def _schedule(case: Case) -> Iterator[Finding]:
             train__epochs=None,
         )
     if train.max_steps is not None and train.warmup is not None and 1 <= train.max_steps <= train.warmup:
-        yield _find(
+        yield find(
             "warmup_all_the_way",
             "warning",
             "train.warmup",
@@ -292,7 +229,7 @@ def _learning_rate(case: Case) -> Iterator[Finding]:
     preset = preset_for(stage, None)
     usual = preset.full_rate if method == "full" else preset.lora_rate
     if rate == 0:
-        yield _find(
+        yield find(
             "learning_rate_zero",
             "warning",
             "train.learning_rate",
@@ -300,8 +237,8 @@ def _learning_rate(case: Case) -> Iterator[Finding]:
             f"train.learning_rate 0 learns nothing; {usual:g} is usual for {stage} with {method}.",
             train__learning_rate=usual,
         )
-    if rate is not None and rate > TOO_HIGH * usual:
-        yield _find(
+    if rate is not None and rate > TOO_HIGH * usual and stage not in PREFERENCE:
+        yield find(
             "learning_rate_high",
             "warning",
             "train.learning_rate",
@@ -315,7 +252,7 @@ def _learning_rate(case: Case) -> Iterator[Finding]:
 def _hardware(case: Case) -> Iterator[Finding]:
     wanted, gpus = case.job.hardware, case.machine.gpus
     if case.machine.gpu_problem:
-        yield _find(
+        yield find(
             "gpu_unusable",
             "warning",
             None,
@@ -326,7 +263,7 @@ def _hardware(case: Case) -> Iterator[Finding]:
     absent = [number for number in wanted.devices or [] if number not in known]
     if absent:
         here = f"GPUs {', '.join(map(str, known))}" if gpus else "no GPU, and the CPU is device 0"
-        yield _find(
+        yield find(
             "device_missing",
             "error",
             "hardware.devices",
@@ -335,7 +272,7 @@ def _hardware(case: Case) -> Iterator[Finding]:
             hardware__devices=None,
         )
     if wanted.precision == "fp16" and not gpus:
-        yield _find(
+        yield find(
             "fp16_on_cpu",
             "error",
             "hardware.precision",
@@ -351,7 +288,7 @@ def _hardware(case: Case) -> Iterator[Finding]:
             if not gpus
             else "the package flash-attn, which is not installed"
         )
-        yield _find(
+        yield find(
             "flash_attention_missing",
             "error",
             "model.attention",
@@ -365,11 +302,11 @@ def _bf16(case: Case) -> Iterator[Finding]:
     old = [gpu for gpu in case.machine.gpus if gpu.compute < 8.0]
     if not case.machine.gpus:
         text = "hardware.precision bf16 on a CPU takes about three times as long as fp32; use auto."
-        yield _find("bf16_on_cpu", "warning", "hardware.precision", "bf16", text, hardware__precision="auto")
+        yield find("bf16_on_cpu", "warning", "hardware.precision", "bf16", text, hardware__precision="auto")
     elif old:
         has = f"{old[0].name} has {old[0].compute}"
         text = f"hardware.precision bf16 needs compute capability 8.0, and {has}; use auto."
-        yield _find(
+        yield find(
             "bf16_unsupported", "error", "hardware.precision", "bf16", text, hardware__precision="auto"
         )
 
@@ -382,11 +319,11 @@ def _storage(case: Case) -> Iterator[Finding]:
         text = (
             f"The home folder {case.home} cannot be made, {place} is no folder; choose another with --home."
         )
-        yield _find("home_not_a_folder", "error", None, str(case.home), text)
+        yield find("home_not_a_folder", "error", None, str(case.home), text)
         return
     if not os.access(place, os.W_OK | os.X_OK):
         text = f"The home folder {case.home} cannot be written; choose another with --home or FACTORY_HOME."
-        yield _find("home_read_only", "error", None, str(case.home), text)
+        yield find("home_read_only", "error", None, str(case.home), text)
         return
     need, free = bytes_needed(case), disk_free(case.home)
     if need is not None and free < need:
@@ -394,9 +331,7 @@ def _storage(case: Case) -> Iterator[Finding]:
             f"The run needs about {need / 2**30:.1f} GiB for its checkpoints and model, and {case.home} has "
             f"{free / 2**30:.1f} GiB free; make room, lower train.keep_checkpoints, or choose another --home."
         )
-        yield _find(
-            "disk_too_small", "error", "train.keep_checkpoints", case.job.train.keep_checkpoints, text
-        )
+        yield find("disk_too_small", "error", "train.keep_checkpoints", case.job.train.keep_checkpoints, text)
 
 
 def bytes_needed(case: Case) -> int | None:
@@ -457,24 +392,7 @@ def _data(case: Case) -> Iterator[Finding]:
 
 
 def _look(case: Case, data: dict[str, Any], needs: Sequence[str]) -> list[Finding]:
-    return findings_of(_looked(case, data, needs)["findings"])
-
-
-def _looked(case: Case, data: dict[str, Any], needs: Sequence[str]) -> dict[str, Any]:
-    """What the rows tell. A child process with limits takes the look: the files may come from anybody."""
-    stage = case.job.stage.name
-    paths = [source.get("path") for source in data.get("sources") or [data]]
-    if not all(paths) or any(path.startswith(ELSEWHERE) for path in paths if path):
-        return look(data, needs, stage, full=case.full).to_plain()
-    try:
-        files = [file for path in paths if path for file in find_files(path).files]
-    except FactoryError as error:
-        return Look(findings=[one.to_json() for one in error.findings]).to_plain()
-    question = ["look", data, list(needs), stage, case.full]
-    found: dict[str, Any] = remembered(
-        case.home, question, files, lambda: look(data, needs, stage, full=case.full).to_plain()
-    )
-    return found
+    return findings_of(looked(case, data, needs)["findings"])
 
 
 def _missing_files(field: str, path: str) -> list[Finding]:
@@ -505,10 +423,12 @@ CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _model,
     _template,
     _data,
+    row_findings,
     _rewards,
     _engine,
     _stage,
     _schedule,
+    batch_findings,
     _hardware,
     _storage,
     _memory,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from core.job.base import unit
 from core.stages.base import StageSpec
@@ -51,6 +51,15 @@ class Spec(StageSpec):
     vllm: Literal["off", "colocate", "server"] = "off"
     """Who samples the answers: the trainer itself, vLLM on the same GPU, or a vLLM server the operator runs at the
     address in FACTORY_VLLM_SERVER. Not run by us yet (planned): it needs a GPU."""
+
+    @field_validator("num_generations", mode="before")
+    @classmethod
+    def _something_to_compare(cls, value: object) -> object:
+        if value == 1:
+            raise ValueError(
+                "compares the answers to each prompt with each other, so it needs at least 2; got 1"
+            )
+        return value
 
     @property
     def repeats(self) -> int:

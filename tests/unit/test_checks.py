@@ -90,7 +90,7 @@ def test_what_is_fine_is_not_remarked_on(rows, text, machine):
 def test_a_rate_for_fine_tuning_is_too_high_for_a_preference_stage(rows):
     text = f"model: smollm2-135m\ndata: {rows}\nstage: dpo\ntrain: {{learning_rate: 2e-4}}\n"
     found_codes = {one.code for one in check(parse_job(text), CPU, rows.parent / "home")}
-    assert "learning_rate_high" in found_codes
+    assert "learning_rate_of_sft" in found_codes
 
 
 def test_a_fix_settles_its_finding(rows):

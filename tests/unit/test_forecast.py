@@ -318,7 +318,7 @@ def test_absurd_values_are_refused_by_arithmetic_with_the_change(text, tmp_path)
 
 def _rows(path: Path, characters: int) -> Path:
     turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "a " * (characters // 2)}]
-    rows = ([{**turns[0], "content": f"{number}?"}, turns[1]] for number in range(5))
+    rows = ([{**turns[0], "content": f"{number}?"}, turns[1]] for number in range(20))
     path.write_text("".join(json.dumps({"messages": row}) + "\n" for row in rows))
     return path
 
