@@ -188,7 +188,8 @@ class Flow:
                     tally.drop(row, line, file)
                     continue
                 if choices.keep and shape == "prompt":
-                    row["extra"] = {**row.get("extra", {}), **{key: record.get(key) for key in choices.keep}}
+                    kept = {key: record[key] for key in choices.keep if key in record}
+                    row["extra"] = {**row.get("extra", {}), **kept}
                 try:
                     tidy(row, choices, tally, line)
                     check_row(row)

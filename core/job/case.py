@@ -43,7 +43,7 @@ class Case:
     @cached_property
     def seen(self) -> dict[str, Any]:
         """What a look at the rows tells (data.look.Look as plain JSON); empty rows when they cannot be read."""
-        data, needs = self.job.data.model_dump(mode="json"), stage_module(self.job.stage.name).NEEDS
+        data, needs = self.job.data_settings, stage_module(self.job.stage.name).NEEDS
         return looked(self, data, needs)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -19,6 +19,8 @@ from core.stages import STAGES
 from core.stages.base import StageSpec
 
 SCHEMA_VERSION = 1
+CANONICAL = ("prompt", "answer", "messages")
+"""Columns that a row for rewards has under these names already."""
 Name = Annotated[
     str,
     Field(
@@ -172,3 +174,10 @@ class JobSpec(Spec):
     """Send metrics to these trackers as well, through transformers' own integrations; keys only by environment."""
     evaluate: EvaluateSpec = EvaluateSpec()
     """Answers before and after."""
+
+    @property
+    def data_settings(self) -> dict[str, Any]:
+        """The data part as plain JSON for those who read rows, with the columns that rewards ask for kept."""
+        plain = self.data.model_dump(mode="json")
+        asked = [column for reward in self.rewards for column in reward.columns if column not in CANONICAL]
+        return {**plain, "keep": list(dict.fromkeys([*plain["keep"], *asked]))}

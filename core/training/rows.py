@@ -30,7 +30,7 @@ def rows_for(job: JobSpec, run_home: Path, tokenizer: Any, emit: Callable[[Event
         seed=job.train.seed,
         stage=stage.name,
     )
-    plain = job.data.model_dump(mode="json")
+    plain = job.data_settings
     cache = run_home / "cache" / "rows"
     return prepare(plain, needs, tokenizer, settings, cache, lambda finding: emit(as_event(finding)))
 
