@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from core.job.models import check_folder
 from core.job.optimizers import optimizer_names, package_for
+from data.errors import FactoryError
 from tests.cpu.conftest import chats, write_rows
 from tests.cpu.test_preference import pairs
 from tests.cpu.test_sft import job
@@ -122,11 +124,12 @@ def test_dpo_on_a_trained_adapter_keeps_that_adapter_as_its_reference(
 def test_an_adapter_as_model_is_refused_with_its_base(
     zygote: Zygote, tiny: str, home: Path, data: str
 ) -> None:
-    first = train(zygote, home, job(tiny, data))
-    done = zygote.call("tests.cpu.jobs:train", job=job(f"{first['run']}/model", data), home=str(home))
-    error = done["events"][-1]
-    assert (done["code"], error["code"]) == (2, "model_is_an_adapter")
-    assert tiny in error["message"]
+    folder = Path(train(zygote, home, job(tiny, data))["run"]) / "model"
+    with pytest.raises(FactoryError) as caught:
+        check_folder(folder)
+    finding = caught.value.findings[0]
+    assert finding.code == "model_is_an_adapter" and tiny in finding.message
+    assert finding.fix == {"model.name": tiny, "model.adapter": str(folder)}
 
 
 def test_the_names_of_optimizers_are_the_librarys_own(zygote: Zygote) -> None:
