@@ -241,7 +241,16 @@ def closing_words(run: Run, status: Status, samples: list[Sample]) -> str:
         lines.append(f"It can go on from {checkpoint}: factory resume {run.id}")
     if status.state == "failed":
         lines.append(f"Its output: factory logs {run.id}")
+    lines += card_lines(status)
     return "\n".join(lines)
+
+
+def card_lines(status: Status) -> list[str]:
+    """The error card of a run that failed or is lost, as lines; none when there is nothing to advise."""
+    from core.runs.cards import card_of
+
+    card = card_of(status)
+    return [plain(line) for line in card.lines()] if card else []
 
 
 def next_commands(run: Run) -> list[str]:

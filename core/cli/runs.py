@@ -61,6 +61,20 @@ def runs(
     say(table(lines, header=("RUN", "STAGE", "STATE", "STEP", "STARTED", "NOTE")))
     if len(shown) < len(found):
         say(f"and {len(found) - len(shown)} older ones: factory runs --all")
+    _show_cards(shown)
+
+
+CARDS = 3
+"""Failed runs of the list whose error card is shown."""
+
+
+def _show_cards(shown: list[Row]) -> None:
+    """The error cards of the newest failed, lost and stuck runs of a list."""
+    cards = [(row, card) for row in shown if (card := row.card) is not None][:CARDS]
+    for row, card in cards:
+        say()
+        say(f"{row.status.run.id}  {card.code}")
+        say("\n".join(card.lines()))
 
 
 def logs(
@@ -76,7 +90,7 @@ def logs(
 
     Example: factory logs -f k3f9
     """
-    from core.cli.follow import closing_words, exit_code, plain, watch
+    from core.cli.follow import card_lines, closing_words, exit_code, plain, watch
     from core.runs.states import read_status
     from core.runs.storage import tail
 
@@ -96,6 +110,8 @@ def logs(
             return
         for line in text.split("\n") if text else ():
             say(plain(line.rsplit("\r", 1)[-1]))  # of a progress bar's many states, the last
+        for line in card_lines(read_status(run)):
+            say(line, err=True)
 
 
 def stop(

@@ -139,6 +139,8 @@ class Error(Event):
     code: str
     message: str
     field: str | None = None
+    advice: dict[str, str | None] | None = None
+    """The error card: cause, setting, change, command."""
 
 
 class Done(Event):

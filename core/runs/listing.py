@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core.job.advice import Card
+from core.runs.cards import card_of
 from core.runs.folder import Run, list_runs
 from core.runs.queue import Queue
 from core.runs.states import ENDS, Status, last_step, read_status
@@ -21,6 +24,12 @@ class Row:
     step: int | None
     place: int | None = None
     """Place in the machine's queue, 1 is next; None when it does not wait."""
+
+    @property
+    def card(self) -> Card | None:
+        """The error card of a run that failed, is lost, or waits long."""
+        since = self.status.record.get("since")
+        return card_of(self.status, waited=time.time() - since if isinstance(since, float) else 0.0)
 
     def to_json(self) -> dict[str, Any]:
         """The keys that scripts may rely on, and a few more."""
@@ -43,6 +52,7 @@ class Row:
             "checkpoint": record.get("checkpoint"),
             "reason": status.reason,
             "orphans": status.orphans,
+            "card": card.to_json() if (card := self.card) else None,
         }
 
 

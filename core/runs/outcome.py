@@ -25,6 +25,8 @@ class Said:
     step: int | None = None
     total_steps: int | None = None
     error: str | None = None
+    code: str | None = None
+    """Code of that error."""
     values: dict[str, Any] = field(default_factory=dict)
     longest_step: float = 0.0
     """Seconds."""
@@ -42,6 +44,7 @@ class Said:
             self.done = True
             self.values = record.get("values") or {}
         elif kind == "error":
+            self.code = self.code if self.error else record.get("code")
             self.error = self.error or record.get("message")
         elif kind == "start":
             self.total_steps = record.get("total_steps")
@@ -95,6 +98,16 @@ def judge(run: Run, exit: Exit, said: Said, *, asked: bool, forced: bool) -> tup
         return "failed", f"the disk under {run.path} is full: make room, then `factory resume {run.id}`"
     told = said.error or _last_words(run) or f"the training process ended with exit code {exit.code}"
     return "failed", start + told
+
+
+def fault_of(run: Run, exit: Exit, said: Said, state: str) -> str | None:
+    """The code of what ended a failed run, for core.job.advice; None when nothing is known."""
+    if state != "failed":
+        return None
+    if exit.signal is not None:
+        hungry = exit.signal == signal.SIGKILL and (exit.oom_kills or exit.peak > memory_limit() / 2)
+        return "out_of_memory" if hungry else "killed"
+    return said.code or ("disk_full" if is_full(run.path) else None)
 
 
 def memory_limit() -> int:

@@ -59,6 +59,14 @@ class Status:
         return int(self.record.get("attempt", 1))
 
     @property
+    def fault(self) -> str | None:
+        """Code of what ended it (core.job.advice has a card for most), when it failed or is lost."""
+        if self.state == "lost":
+            return "lost"
+        code: str | None = self.record.get("fault") if self.state == "failed" else None
+        return code
+
+    @property
     def reason(self) -> str | None:
         """Why it is in this state, as a sentence, when there is something to say."""
         if self.state != "lost":

@@ -112,7 +112,7 @@ class Supervisor:
     def attend(self, child: subprocess.Popen[bytes]) -> None:
         """Stay with the training process until it has ended, then sweep and judge."""
         from core.runs import process
-        from core.runs.outcome import judge
+        from core.runs.outcome import fault_of, judge
 
         ended = self.collect(child)
         while ended is None:
@@ -125,7 +125,8 @@ class Supervisor:
         process.sweep(0.0 if self.forced else SWEEP_PATIENCE)
         state, reason = judge(self.run, ended, self.said, asked=self.asked, forced=self.forced)
         facts = {"exit": ended.code, "signal": ended.signal, "forced": self.forced, "peak_bytes": ended.peak}
-        self.end(state, reason, values=self.said.values, **facts)
+        fault = fault_of(self.run, ended, self.said, state)
+        self.end(state, reason, values=self.said.values, fault=fault, **facts)
         if state == "succeeded":
             self.teach()
 

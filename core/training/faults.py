@@ -9,6 +9,8 @@ from pathlib import Path
 
 from data.errors import FactoryError, Finding
 
+_NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
+"""What CUDA, torch's CPU allocator and the system say when memory ran out."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -18,7 +20,7 @@ def explain(problem: BaseException, folder: Path) -> tuple[Finding, ...]:
         return problem.findings
     if _disk_full(problem, folder):
         return (_disk_full_finding(folder),)
-    if isinstance(problem, MemoryError) or "out of memory" in str(problem).lower():
+    if isinstance(problem, MemoryError) or any(words in str(problem).lower() for words in _NO_MEMORY):
         return (
             Finding(
                 "out_of_memory",

@@ -35,6 +35,7 @@ def main(run_dir: str) -> int:
 
 
 def _report(problem: Exception, run: Run) -> int:
+    from core.runs.cards import card_for
     from core.runs.checkpoints import clean
     from core.training.faults import explain
     from data.errors import FactoryError
@@ -44,7 +45,9 @@ def _report(problem: Exception, run: Run) -> int:
     clean(run)  # an unfinished checkpoint is worth nothing, and may be what fills the disk
     writer = EventWriter(run.events)
     for finding in findings:
-        writer.emit(Error(code=finding.code, message=finding.message, field=finding.field))
+        card = card_for(run, finding.code)
+        advice = card.to_json() if card else None
+        writer.emit(Error(code=finding.code, message=finding.message, field=finding.field, advice=advice))
     return REFUSED if isinstance(problem, FactoryError) else FAILED
 
 

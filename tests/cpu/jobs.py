@@ -410,3 +410,41 @@ def tensorboard_losses(folder: str) -> dict[str, float]:
     reader = EventAccumulator(folder)
     reader.Reload()
     return {str(event.step): event.value for event in reader.Scalars("train/loss")}
+
+
+def train_limited(job: dict[str, Any], home: str, kind: str, room: int) -> dict[str, Any]:
+    """Train with a limit of the kernel on this process: `room` bytes more address space (AS), or per file (FSIZE)."""
+    import re
+    import resource
+    import signal
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    if kind == "AS":
+        size = re.search(r"VmSize:\s+(\d+)", Path("/proc/self/status").read_text())
+        assert size is not None
+        room += int(size.group(1)) * 1024
+    resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), (room, resource.RLIM_INFINITY))
+    return train(job, home)
+
+
+def train_with_rewards(job: dict[str, Any], home: str, folder: str) -> dict[str, Any]:
+    """Train where the operator allows reward files from a folder."""
+    import os
+
+    os.environ["FACTORY_REWARDS_DIR"] = folder
+    return train(job, home)
+
+
+def save_judge(folder: str) -> str:
+    """A classifier with one label whose tokenizer is another one than the tiny model's."""
+    import torch
+    from transformers import LlamaConfig, LlamaForSequenceClassification
+
+    from tests.tiny import tiny_tokenizer
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = LlamaConfig(vocab_size=330, num_labels=1, pad_token_id=0, **sizes)
+    LlamaForSequenceClassification(config).save_pretrained(folder)
+    tiny_tokenizer(vocab_size=330).save_pretrained(folder)
+    return folder
