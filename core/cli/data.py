@@ -66,7 +66,7 @@ def inspect(
         report = look(settings, _needs(stage), stage)
     else:
         request = {"do": "inspect", "data": settings, "stage": stage, "max_length": max_length}
-        report = _ask_tokenizer(context, request, model, template)
+        report = ask_tokenizer(context, request, model, template)
     if json:
         say_json(report)
         return
@@ -118,13 +118,21 @@ def preview(
         "max_length": max_length,
         "train_on": "all" if stage == "pretrain" else train_on,
     }
-    shown = _ask_tokenizer(context, request, model, template)
+    shown = ask_tokenizer(context, request, model, template)
     if json:
         say_json(shown)
         return
+    show_preview(shown)
+
+
+def show_preview(shown: dict[str, Any]) -> None:
+    """Every token of the rows of a preview in the colour of its mask, reference answers, and what was found."""
     for number, row in enumerate(shown["rows"], 1):
         for sequence in row["sequences"]:
             _show_sequence(sequence, f"row {number}, line {row['line']}", len(row["sequences"]) > 1)
+        if "prompt" in row["row"] and row["row"].get("answer") is not None:
+            say(f"reference answer: {_visible(str(row['row']['answer']))}")
+            say()
     say(
         f"{_painted('learnt', 'learnt')}  {_painted('read, not learnt', 'read')}  {_painted('cut', 'cut')}  padding ·"
     )
@@ -166,7 +174,7 @@ def _settings(source: str, overrides: list[str]) -> dict[str, Any]:
     return checked.data.model_dump(mode="json")
 
 
-def _ask_tokenizer(
+def ask_tokenizer(
     context: typer.Context, request: dict[str, Any], model: str, template: str | None
 ) -> dict[str, Any]:
     """The answer of core.training.preview, a process of its own because transformers takes seconds to import."""

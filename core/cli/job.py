@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from json import loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -177,6 +177,12 @@ def plan(
     job: JobFile,
     override: Overrides = None,
     quick: Annotated[bool, typer.Option("--quick", help="Do not count rows, tokens and steps.")] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Measure memory and time with two real steps on the longest rows.")
+    ] = False,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Show the first rows as the model will see them.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Show what a job would do, down to the command.
@@ -197,10 +203,19 @@ def plan(
     else:
         say("Counting rows and tokens ...", err=True)
         made = counted_plan(asked, home, machine, beside=job.parent)
+    if probe:
+        say("Two real steps on the longest rows ...", err=True)
+        made = _probed(made, home)
+    shown = _preview(context, made) if preview else None
     if json:
-        say_json(made.model_dump(mode="json"))
-    else:
-        say(plan_text(made))
+        say_json(made.model_dump(mode="json") | ({"preview": shown} if shown else {}))
+        return
+    say(plan_text(made))
+    if shown:
+        from core.cli.data import show_preview
+
+        say()
+        show_preview(shown)
 
 
 def counted_plan(asked: JobSpec, home: Path, machine: Machine, *, beside: Path | None = None) -> Plan:
@@ -217,15 +232,49 @@ def counted_plan(asked: JobSpec, home: Path, machine: Machine, *, beside: Path |
 
 def _count(plan: Plan, home: Path) -> Counts:
     """The data of a plan, counted by a child process, since tokenizers come with torch. Raises FactoryError."""
+    from core.job.plan import Counts
+
+    return Counts.model_validate_json(_ask("core.training.measure", plan, home))
+
+
+def _probed(plan: Plan, home: Path) -> Plan:
+    """The plan with memory and time as two real steps show them. Raises FactoryError when they fail."""
+    from core.job.forecast import measured
+
+    told = loads(_ask("core.training.probe", plan, home))
+    if plan.forecast is None:
+        return plan
+    mean = plan.counts.tokens / max(1, plan.counts.rows) if plan.counts else None
+    return plan.model_copy(update={"forecast": measured(plan.forecast, told, steps=plan.steps, mean=mean)})
+
+
+def _preview(context: typer.Context, plan: Plan) -> dict[str, Any]:
+    """The first rows, rendered and masked for the plan's own job."""
+    from core.cli.data import ask_tokenizer
+
+    job = plan.job_spec
+    stage: Any = job.stage
+    request = {
+        "do": "preview",
+        "data": job.data_settings,
+        "stage": stage.name,
+        "count": 3,
+        "max_length": getattr(stage, "max_length", None) or stage.max_prompt_length,
+        "train_on": getattr(stage, "train_on", None),
+    }
+    return ask_tokenizer(context, request, job.model.name, job.model.template)
+
+
+def _ask(module: str, plan: Plan, home: Path) -> str:
+    """What a child process of core.training answers to the plan's job. Raises FactoryError with what it refuses."""
     import subprocess
     import sys
 
     from core.job.machine import CHECKOUT
-    from core.job.plan import Counts
-    from data.errors import FactoryError, Finding
+    from data.errors import FactoryError, Finding, refuse
 
     child = subprocess.run(
-        [sys.executable, "-m", "core.training.measure", str(home)],
+        [sys.executable, "-m", module, str(home)],
         input=plan.job_spec.model_dump_json(),
         cwd=CHECKOUT,
         capture_output=True,
@@ -235,8 +284,12 @@ def _count(plan: Plan, home: Path) -> Counts:
     if child.returncode == 2:
         raise FactoryError([Finding(**one) for one in loads(child.stdout)["findings"]])
     if child.returncode:
-        raise RuntimeError(f"counting ended with {child.returncode}: {child.stderr[-4000:]}")
-    return Counts.model_validate_json(child.stdout)
+        if child.returncode == -9:
+            raise refuse(
+                "out_of_memory", "memory ran out in the trial; take a smaller batch or shorter rows."
+            )
+        raise RuntimeError(f"{module} ended with {child.returncode}: {child.stderr[-4000:]}")
+    return child.stdout
 
 
 def schema() -> None:

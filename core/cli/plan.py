@@ -62,7 +62,8 @@ def _forecast(plan: Plan) -> Iterator[str]:
     where = "the CPU" if told.device == "cpu" else told.device
     source = "measured with one real step" if told.measured else _SOURCES[told.lengths]
     needed = f"{gib(told.memory_total)} of {gib(told.available)} on {where}: {told.verdict} ({source})"
-    lines = [f"Forecast, fullest while {_MOMENTS.get(told.moment, told.moment)}"]
+    moment = "" if told.measured else f", fullest while {_MOMENTS.get(told.moment, told.moment)}"
+    lines = [f"Forecast{moment}"]
     rows = [(PARTS[name], gib(size)) for name, size in told.memory.items() if size and name in PARTS]
     lines += ["  " + line for line in table([*rows, ("memory", needed)]).splitlines()]
     facts = {"time": _time(told), "disk": _disk(told)}

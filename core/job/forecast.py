@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from core.job.calibration import pace
+from core.job.calibration import START, pace
 from core.job.machine import Machine
 from core.job.memory import (
     ONLINE,
@@ -122,6 +122,26 @@ def forecast(
         model_bytes=model,
         disk_bytes=checkpoint * (job.train.keep_checkpoints + 1 + job.train.keep_best) + model,
     )
+
+
+def measured(told: Forecast, seen: Mapping[str, Any], *, steps: int | None, mean: float | None) -> Forecast:
+    """The forecast with what a probe saw instead: memory, seconds of a step on the longest rows.
+
+    `mean` is the mean length of the rows; an ordinary step takes as much less time as its rows are shorter.
+    """
+    needed = int(seen["memory"])
+    share = min(1.0, mean / seen["longest"]) if mean and seen["longest"] else 1.0
+    start = START["cpu" if told.device == "cpu" else "gpu"]
+    seconds = None if steps is None else start + steps * seen["step_seconds"] * share
+    verdict = judge(needed, told.available)
+    changed: dict[str, Any] = {
+        "memory": {},
+        "memory_total": needed,
+        "measured": True,
+        "verdict": verdict,
+        "seconds": seconds,
+    }
+    return told.model_copy(update={**changed, "change": None if verdict == "fits" else told.change})
 
 
 def place_of(job: JobSpec, machine: Machine) -> Place:

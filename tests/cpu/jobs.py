@@ -448,3 +448,14 @@ def save_judge(folder: str) -> str:
     LlamaForSequenceClassification(config).save_pretrained(folder)
     tiny_tokenizer(vocab_size=330).save_pretrained(folder)
     return folder
+
+
+def probe(job: dict[str, Any], home: str) -> dict[str, Any]:
+    """What `factory plan --probe` measures for a job."""
+    from core.job.machine import Machine
+    from core.job.plan import make_plan
+    from core.job.spec import JobSpec
+    from core.training.probe import probe as measure
+
+    machine = Machine("test", "3", cores=2, memory=8 << 30, memory_free=8 << 30)
+    return measure(make_plan(JobSpec.model_validate(job), Path(home), machine).job_spec, Path(home))
