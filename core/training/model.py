@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ from core.job.models import ModelPlace, check_folder, locate
 from core.job.spec import JobSpec, ModelSpec
 from core.methods import ADAPTERS, method_module
 from core.training import padding_free
+from core.training.saving import commit_folder
 from data.errors import FactoryError, refuse
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates" / "chat"
@@ -253,77 +252,3 @@ def _locked(path: Path) -> Iterator[None]:
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def commit_folder(temporary: Path, target: Path, facts: dict[str, Any]) -> None:
-    """Make a finished temporary folder visible as `target`, with a COMPLETE.json that names its files and sizes.
-
-    Every file and folder is fsynced before the rename, so a power cut leaves the whole folder or none.
-    Raises FactoryError when `target` exists: nothing is overwritten.
-    """
-    if target.exists():
-        raise refuse(
-            "target_exists", f"{str(target)!r} exists already and is not overwritten; move it away first."
-        )
-    files = {
-        str(p.relative_to(temporary)): p.stat().st_size for p in sorted(temporary.rglob("*")) if p.is_file()
-    }
-    (temporary / "COMPLETE.json").write_text(json.dumps({**facts, "files": files}, indent=1), "utf-8")
-    for path in sorted(temporary.rglob("*")) + [temporary]:
-        _fsync(path)
-    temporary.rename(target)
-    _fsync(target.parent)
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-START = "adapter_start"
-"""Folder in the run that keeps an adapter as it was before training, where that changed the base."""
-
-
-def keep_start(model: Any, folder: Path) -> None:
-    """Write the untrained adapter, unless an earlier attempt did: `save_model` needs it to give back the plain base."""
-    if not folder.exists():
-        model.peft_config[
-            "default"
-        ].init_lora_weights = True  # as peft 0.21 asks for before such a conversion
-        model.save_pretrained(folder)
-
-
-def _write_weights(model: Any, folder: Path, start: Path) -> None:
-    from peft import PeftModel
-
-    if not isinstance(model, PeftModel):
-        model.save_pretrained(folder)
-    elif start.is_dir():
-        # The adapter relative to the unchanged base: its rank doubles, and everybody can load it.
-        model.save_pretrained(folder, path_initial_model_for_weight_conversion=str(start))
-    else:
-        model.save_pretrained(folder, selected_adapters=["default"])
-
-
-def save_model(
-    trainer_model: Any, tokenizer: Any, target: Path, base: ModelSpec, facts: dict[str, Any]
-) -> None:
-    """Write the result of a run: safetensors weights or adapter, tokenizer, chat template, generation config."""
-    temporary = target.with_name(f".tmp-{target.name}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        _write_weights(trainer_model, temporary, target.parent / START)
-        tokenizer.save_pretrained(temporary)
-        if (generation := getattr(trainer_model, "generation_config", None)) is not None:
-            generation.save_pretrained(temporary)  # a classifier has none
-        if not any(temporary.glob("*.safetensors")):
-            raise FactoryError(
-                refuse("model_not_saved", "the trained model wrote no weights; see log.txt.").findings
-            )
-        commit_folder(temporary, target, {"base": base.name, **facts})
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise

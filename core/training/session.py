@@ -12,7 +12,7 @@ from datasets import Dataset
 from transformers import PrinterCallback, set_seed
 from transformers.utils import logging
 
-from core.job.schedule import Schedule, schedule
+from core.job.schedule import schedule
 from core.job.spec import JobSpec
 from core.methods import method_module
 from core.methods.adapter import CHANGING_BASE, AdapterSpec
@@ -22,9 +22,10 @@ from core.runs.folder import Run
 from core.stages import stage_module
 from core.training.callbacks import RunCallback
 from core.training.context import Context
-from core.training.model import START, adapter_folder, keep_start, load_model, load_tokenizer, save_model
-from core.training.rows import as_event, rows_for
+from core.training.model import adapter_folder, load_model, load_tokenizer
+from core.training.rows import Prepared, as_event, rows_for
 from core.training.samples import answer_prompts
+from core.training.saving import START, keep_start, save_model
 from core.training.stop import Stopped, StopRequest
 from core.training.watchdog import Watchdog
 
@@ -38,90 +39,151 @@ def train(run: Run, stop: StopRequest) -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(run.path / "tensorboard"))
     logging.disable_progress_bar()
-    job = JobSpec.model_validate_json(run.job_json.read_text("utf-8"))
-    attempt = json.loads(run.attempt_json.read_text("utf-8"))
-    writer = EventWriter(run.events)
-    gpu = torch.cuda.is_available()
-    set_seed(job.train.seed)
+    session = _Session(run, stop)
+    prepared = session.prepare()
+    model = session.load(prepared)
+    trainer = session.build(model, prepared)
+    session.run_steps(trainer)
+    session.finish(trainer)
 
-    writer.emit(events.Phase(name="loading", text=f"Loading {job.model.name}"))
-    tokenizer = load_tokenizer(job.model, run.home)
-    stop.check()
-    writer.emit(events.Phase(name="preparing", text="Preparing the data"))
-    prepared = rows_for(job, run.home, tokenizer, writer.emit)
-    stop.check()
-    plan = schedule(job.train, prepared.rows * job.stage.repeats)
-    stage = stage_module(job.stage.name)
-    if hasattr(stage, "before_loading"):
-        stage.before_loading(job, run.home, tokenizer, prepared.rows)
-    model = load_model(job, run.home, gpu=gpu, task=stage.TASK)
-    model.config.pad_token_id = tokenizer.pad_token_id
-    stop.check()
 
-    prompts = [] if stage.TASK != "CAUSAL_LM" else job.evaluate.prompts or prepared.prompts
-    learner = _Learner(job)
-    if not learner.can_go_back and attempt["attempt"] == 1:
-        before = answer_prompts(model, tokenizer, prompts, job.evaluate.max_new_tokens)
-        _emit_samples(writer, 0, "before", prompts, before)
-    model = method_module(job.method.name).apply(
-        model, job.method, seed=job.train.seed, task=stage.TASK, adapter=learner.adapter
-    )
-    if learner.changes_base:
-        keep_start(model, run.path / START)
-    callback = RunCallback(
-        run,
-        writer,
-        stop,
-        plan,
-        job_hash=checkpoints.job_hash(job.model_dump(mode="json")),
-        keep=job.train.keep_checkpoints,
-        keep_best=job.train.keep_best,
-        patience=job.train.early_stopping,
-        watchdog=Watchdog(job.stage.name) if job.train.watchdog else None,
-        sampler=lambda step: _emit_samples(
-            writer,
-            step,
-            "during",
-            prompts,
-            answer_prompts(model, tokenizer, prompts, job.evaluate.max_new_tokens),
-        ),
-        sample_steps=job.evaluate.every,
-    )
-    callback.expect_checkpoint_bytes(_checkpoint_bytes(model))
-    context = Context(
-        job=job,
-        output_dir=run.checkpoints,
-        model=model,
-        tokenizer=tokenizer,
-        train_rows=Dataset.from_file(str(prepared.train)),
-        eval_rows=Dataset.from_file(str(prepared.eval)) if prepared.eval else None,
-        schedule=plan,
-        callbacks=[callback],
-        gpu=gpu,
-        home=run.home,
-        emit=lambda finding: writer.emit(as_event(finding)),
-        show=lambda step, prompt, answer, scores: writer.emit(
-            events.Sample(step=step, prompt=prompt, answer=answer, scores=_numbers(scores))
-        ),
-        fresh_adapter=learner.can_go_back,
-        frozen_copy=lambda: load_model(job, run.home, gpu=gpu, task=stage.TASK).requires_grad_(False),
-    )
-    trainer = stage.build(context)
-    if not gpu:
-        _in_full_precision(trainer.model)
-    trainer.remove_callback(PrinterCallback)  # our callback writes the log's lines
-    stop.check()
-    writer.emit(
-        events.Start(
-            total_steps=plan.total_steps,
-            rows=prepared.rows,
-            trainable=_trainable(model),
-            parameters=sum(parameter.numel() for parameter in model.parameters()),
-            device=torch.cuda.get_device_name() if gpu else "cpu",
+class _Session:
+    """One attempt, step by step. Between the steps a stop request ends it."""
+
+    def __init__(self, run: Run, stop: StopRequest) -> None:
+        self._run, self._stop = run, stop
+        self._job = JobSpec.model_validate_json(run.job_json.read_text("utf-8"))
+        self._attempt = json.loads(run.attempt_json.read_text("utf-8"))
+        self._writer = EventWriter(run.events)
+        self._gpu = torch.cuda.is_available()
+        self._stage = stage_module(self._job.stage.name)
+        self._learner = _Learner(self._job)
+        self._prompts: list[str] = []
+
+    def prepare(self) -> Prepared:
+        """Tokenizer and rows."""
+        job = self._job
+        set_seed(job.train.seed)
+        self._phase("loading", f"Loading {job.model.name}")
+        self._tokenizer = load_tokenizer(job.model, self._run.home)
+        self._stop.check()
+        self._phase("preparing", "Preparing the data")
+        prepared = rows_for(job, self._run.home, self._tokenizer, self._writer.emit)
+        self._stop.check()
+        self._schedule = schedule(job.train, prepared.rows * job.stage.repeats)
+        if self._stage.TASK == "CAUSAL_LM":
+            self._prompts = job.evaluate.prompts or prepared.prompts
+        return prepared
+
+    def load(self, prepared: Prepared) -> Any:
+        """The model with what learns; answers before training where there is no way back later."""
+        job, stage, learner = self._job, self._stage, self._learner
+        if hasattr(stage, "before_loading"):
+            stage.before_loading(job, self._run.home, self._tokenizer, prepared.rows)
+        model = self._weights()
+        model.config.pad_token_id = self._tokenizer.pad_token_id
+        self._stop.check()
+        if not learner.can_go_back and self._attempt["attempt"] == 1:
+            self._show(model, 0, "before")
+        model = method_module(job.method.name).apply(
+            model, job.method, seed=job.train.seed, task=stage.TASK, adapter=learner.adapter
         )
-    )
-    _run_steps(trainer, run, attempt["resume"], callback, stop)
-    _finish(run, writer, job, trainer, callback, plan, prompts)
+        if learner.changes_base:
+            keep_start(model, self._run.path / START)
+        return model
+
+    def build(self, model: Any, prepared: Prepared) -> Any:
+        """The stage's trainer, tied to the run folder."""
+        self._callback = self._watch(model)
+        trainer = self._stage.build(
+            Context(
+                job=self._job,
+                output_dir=self._run.checkpoints,
+                model=model,
+                tokenizer=self._tokenizer,
+                train_rows=Dataset.from_file(str(prepared.train)),
+                eval_rows=Dataset.from_file(str(prepared.eval)) if prepared.eval else None,
+                schedule=self._schedule,
+                callbacks=[self._callback],
+                gpu=self._gpu,
+                home=self._run.home,
+                emit=lambda finding: self._writer.emit(as_event(finding)),
+                show=self._show_scored,
+                fresh_adapter=self._learner.can_go_back,
+                frozen_copy=lambda: self._weights().requires_grad_(False),
+            )
+        )
+        if not self._gpu:
+            _in_full_precision(trainer.model)
+        trainer.remove_callback(PrinterCallback)  # our callback writes the log's lines
+        self._stop.check()
+        self._writer.emit(
+            events.Start(
+                total_steps=self._schedule.total_steps,
+                rows=prepared.rows,
+                trainable=_trainable(model),
+                parameters=sum(parameter.numel() for parameter in model.parameters()),
+                device=torch.cuda.get_device_name() if self._gpu else "cpu",
+            )
+        )
+        return trainer
+
+    def run_steps(self, trainer: Any) -> None:
+        """The steps, from the checkpoint this attempt resumes where there is one."""
+        self._stop.finish_first(True)
+        resume = self._attempt["resume"]
+        trainer.train(resume_from_checkpoint=str(self._run.path / resume) if resume else None)
+        if self._callback.stopped:
+            raise Stopped
+
+    def finish(self, trainer: Any) -> None:
+        """Commit the model, the best one where that was asked for, and show what changed."""
+        run, callback = self._run, self._callback
+        model, tokenizer = trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class
+        step = trainer.state.global_step
+        if callback.best is not None and callback.best[1] != step:
+            step = callback.best[1]
+            trainer._load_from_checkpoint(str(run.checkpoints / f"checkpoint-{step}"))
+            self._phase("saving", f"Taking the best weights, from step {step}")
+        self._phase("saving", "Saving the model")
+        save_model(model, tokenizer, run.model, self._job.model, {"step": step})
+        if self._learner.can_go_back:
+            with model.disable_adapter():
+                self._show(model, 0, "before")
+        self._show(model, step, "after")
+        self._writer.emit(events.Done(model=run.model.name, values=_last_loss(trainer)))
+
+    def _weights(self) -> Any:
+        return load_model(self._job, self._run.home, gpu=self._gpu, task=self._stage.TASK)
+
+    def _watch(self, model: Any) -> RunCallback:
+        train = self._job.train
+        callback = RunCallback(
+            self._run,
+            self._writer,
+            self._stop,
+            self._schedule,
+            job_hash=checkpoints.job_hash(self._job.model_dump(mode="json")),
+            keep=train.keep_checkpoints,
+            keep_best=train.keep_best,
+            patience=train.early_stopping,
+            watchdog=Watchdog(self._job.stage.name) if train.watchdog else None,
+            sampler=lambda step: self._show(model, step, "during"),
+            sample_steps=self._job.evaluate.every,
+        )
+        callback.expect_checkpoint_bytes(_checkpoint_bytes(model))
+        return callback
+
+    def _phase(self, name: str, text: str) -> None:
+        self._writer.emit(events.Phase(name=name, text=text))
+
+    def _show(self, model: Any, step: int, kind: str) -> None:
+        answers = answer_prompts(model, self._tokenizer, self._prompts, self._job.evaluate.max_new_tokens)
+        for prompt, answer in zip(self._prompts, answers, strict=True):
+            self._writer.emit(events.Sample(step=step, kind=kind, prompt=prompt, answer=answer))
+
+    def _show_scored(self, step: int, prompt: str, answer: str, scores: dict[str, float]) -> None:
+        self._writer.emit(events.Sample(step=step, prompt=prompt, answer=answer, scores=_numbers(scores)))
 
 
 class _Learner:
@@ -137,52 +199,9 @@ class _Learner:
         """Whether switching the adapter off gives the model as it was before training."""
 
 
-def _run_steps(trainer: Any, run: Run, resume: str | None, callback: RunCallback, stop: StopRequest) -> None:
-    stop.finish_first(True)
-    trainer.train(resume_from_checkpoint=str(run.path / resume) if resume else None)
-    if callback.stopped:
-        raise Stopped
-
-
-def _finish(
-    run: Run,
-    writer: EventWriter,
-    job: JobSpec,
-    trainer: Any,
-    callback: RunCallback,
-    plan: Schedule,
-    prompts: list[str],
-) -> None:
-    model, tokenizer = trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class
-    step = trainer.state.global_step
-    if callback.best is not None and callback.best[1] != step:
-        step = callback.best[1]
-        trainer._load_from_checkpoint(str(run.checkpoints / f"checkpoint-{step}"))
-        writer.emit(events.Phase(name="saving", text=f"Taking the best weights, from step {step}"))
-    writer.emit(events.Phase(name="saving", text="Saving the model"))
-    loss = _last_loss(trainer)
-    save_model(model, tokenizer, run.model, job.model, {"step": step})
-    if _Learner(job).can_go_back:
-        with model.disable_adapter():
-            answers = answer_prompts(model, tokenizer, prompts, job.evaluate.max_new_tokens)
-        _emit_samples(writer, 0, "before", prompts, answers)
-    after = answer_prompts(model, tokenizer, prompts, job.evaluate.max_new_tokens)
-    _emit_samples(writer, step, "after", prompts, after)
-    writer.emit(
-        events.Done(
-            model=str(run.model.relative_to(run.path)), values={"loss": loss} if loss is not None else {}
-        )
-    )
-
-
-def _last_loss(trainer: Any) -> float | None:
+def _last_loss(trainer: Any) -> dict[str, float]:
     losses = [record["loss"] for record in trainer.state.log_history if "loss" in record]
-    return float(losses[-1]) if losses else None
-
-
-def _emit_samples(writer: EventWriter, step: int, kind: str, prompts: list[str], answers: list[str]) -> None:
-    for prompt, answer in zip(prompts, answers, strict=True):
-        writer.emit(events.Sample(step=step, kind=kind, prompt=prompt, answer=answer))
+    return {"loss": float(losses[-1])} if losses else {}
 
 
 def _in_full_precision(model: Any) -> None:
