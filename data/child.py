@@ -113,6 +113,19 @@ def _died(child: subprocess.Popen[bytes], request: Mapping[str, Any]) -> Factory
             "data_takes_too_long", f"Reading {names} took too long and was stopped: split it into smaller files.",
             field="data.path", value=names,
         )  # fmt: skip
+    last = said[-1][:300] if said else ""
+    if (
+        code > 0
+    ):  # an exception that nothing foresaw: the file may be fine, and its last words say more than a guess
+        return refuse(
+            "data_parser_failed",
+            f"Reading {names} failed with {last.rstrip('.') or f'exit code {code}'}, which should not happen: "
+            "please report it, with the file or a part of it that shows it.",
+            field="data.path",
+            value=names,
+            exit=code,
+            said=last,
+        )  # fmt: skip
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     return refuse(
         "data_parser_crashed",
@@ -121,7 +134,7 @@ def _died(child: subprocess.Popen[bytes], request: Mapping[str, Any]) -> Factory
         field="data.path",
         value=names,
         exit=code,
-        said=said[-1][:300] if said else "",
+        said=last,
     )
 
 
@@ -153,6 +166,9 @@ def main() -> None:
         found = Finding(code, f"The file needs more {what} than the limit allows: split it, or write it as JSONL.",
                         "error", "data.path")  # fmt: skip
         send({"error": [found.to_json()]})
+    except UnicodeError as error:
+        words = f"The text is not in the encoding that was asked for ({error}): leave data.encoding empty to find it."
+        send({"error": [Finding("wrong_encoding", words, "error", "data.encoding").to_json()]})
     out.flush()
     out.close()
     # No clean-up worth waiting for: everything was read-only.

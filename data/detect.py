@@ -8,7 +8,7 @@ from typing import Any
 
 from data.errors import FactoryError, Finding, refuse
 from data.formats import FORMATS, format_module
-from data.formats.base import Columns, Match
+from data.formats.base import WORDS, Columns, Match
 from data.rows import SHAPES
 from data.settings import Source
 
@@ -42,6 +42,7 @@ def explain(records: Sequence[Mapping[str, Any]], source: Source) -> list[Match]
     not quietly taken for plain answers.
     """
     columns = Columns(records)
+    _check_words(source)
     _check_given(columns, source)
     modules = FORMATS if source.format is None else (_named(source.format),)
     found: list[Match] = []
@@ -112,6 +113,32 @@ def _named(name: str) -> ModuleType:
             field="data.format",
             value=name,
         ) from None
+
+
+def _check_words(source: Source) -> None:
+    """Refuse words of `data.columns` that no format asks for: a typo there would do nothing, silently."""
+    import difflib
+
+    unknown = [word for word in source.columns if word not in WORDS]
+    close = {word: difflib.get_close_matches(word, WORDS, 1) for word in unknown}
+    if unknown:
+        raise FactoryError(
+            [
+                Finding(
+                    "data_column_word_unknown",
+                    f"data.columns.{word} is no word that formats know; "
+                    + (
+                        f"did you mean {close[word][0]}?"
+                        if close[word]
+                        else f"they know {', '.join(sorted(WORDS))}."
+                    ),
+                    "error",
+                    f"data.columns.{word}",
+                    word,
+                )
+                for word in unknown
+            ]
+        )
 
 
 def _check_given(columns: Columns, source: Source) -> None:

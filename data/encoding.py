@@ -6,6 +6,8 @@ import codecs
 import io
 from typing import IO
 
+from data.errors import refuse
+
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -29,6 +31,23 @@ def guess_encoding(head: bytes) -> str:
     if max(even, odd) > 0.6 * half and min(even, odd) < 0.1 * half:
         return "utf-16-be" if even > odd else "utf-16-le"
     return "utf-8" if _is_utf8(head) else _legacy(head)
+
+
+def known_encoding(name: str) -> str:
+    """Python's name of a text encoding. Raises FactoryError for a name that means none, or no text (base64)."""
+    try:
+        codec = codecs.lookup(name)
+    except LookupError:
+        codec = None
+    if codec is None or not codec._is_text_encoding:
+        raise refuse(
+            "unknown_encoding",
+            f"There is no text encoding {name}: take utf-8, gb18030, cp1252 or another of Python's, "
+            "or leave data.encoding empty.",
+            field="data.encoding",
+            value=name,
+        )
+    return codec.name
 
 
 def _is_utf8(head: bytes) -> bool:

@@ -36,7 +36,7 @@ def find_files(path: str) -> Found:
         return _of_glob(str(given))
     if not given.exists() and not given.is_symlink():
         raise refuse(
-            "data_not_found", f"There is no file {path}{_near(given)}.", field="data.path", value=path
+            "data_not_found", f"There is no file {path}{_near(given)}", field="data.path", value=path
         )
     return Found([given])
 
@@ -95,6 +95,6 @@ def _near(path: Path) -> str:
     try:
         names = [one.name for one in path.parent.iterdir()]
     except OSError:
-        return ": check the path"
+        return ": check the path."
     close = difflib.get_close_matches(path.name, names, 1, 0.6)
-    return f": did you mean {path.parent / close[0]}" if close else ": check the path"
+    return f": did you mean {path.parent / close[0]}?" if close else ": check the path."

@@ -197,9 +197,9 @@ def is_binary(head: bytes) -> bool:
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return False
     sample = head[:8192]
-    if b"\x00" in sample and not _looks_utf16(sample):
-        return sample.count(b"\x00") * 20 > len(sample)
-    control = sum(sample.count(bytes([c])) for c in (*range(1, 9), *range(14, 27), *range(28, 32)))
+    if _looks_utf16(sample):
+        return False
+    control = sum(sample.count(bytes([c])) for c in (*range(9), *range(14, 27), *range(28, 32)))
     return control * 20 > len(sample)
 
 

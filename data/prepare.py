@@ -22,8 +22,8 @@ from data.render import Voice
 from data.settings import DataSettings
 from data.sources import Resolved, resolve, total_bytes
 
-VERSION = 1
-"""Part of the cache key: raised when the same input would give other ids."""
+VERSION = 2
+"""Part of the cache key: raised when the same input would give other ids or another report."""
 
 Emit = Callable[[Finding], None]
 

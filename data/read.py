@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from data.encoding import guess_encoding, text_of
+from data.encoding import guess_encoding, known_encoding, text_of
 from data.errors import refuse
 from data.opening import Opened, is_binary, open_file
 from data.readers.delimited import Dialect, read_delimited, sniff_dialect
@@ -79,7 +79,7 @@ def _text(opened: Opened, source: Source, documents: str, notes: dict[str, list[
             field="data.path",
             value=str(opened.path),
         )
-    encoding = source.encoding or guess_encoding(opened.head)
+    encoding = known_encoding(source.encoding) if source.encoding else guess_encoding(opened.head)
     if encoding not in ("utf-8", "utf-8-sig"):
         notes[f"encoding:{encoding}"] = [1]
     head = opened.head.decode(encoding, "replace").removeprefix("\ufeff")

@@ -134,7 +134,7 @@ _NOTES: Mapping[str, tuple[str, str]] = {
         "warning",
         "{n} {were} rendered otherwise than the rows before them; each row is now checked.",
     ),
-    "cut": ("warning", "{n} {are} longer than max_length and were cut at the end."),
+    "cut": ("warning", "{n} {are} longer than max_length and {were} cut at the end."),
 }
 
 
@@ -191,12 +191,10 @@ def drop_findings(tally: Tally) -> list[Finding]:
     for reason, count in tally.reasons.most_common():
         seen = tally.examples.get(reason, [])
         lines = ", ".join(str(one["line"]) for one in seen[:5])
-        first = next((one["text"] for one in seen if one["text"]), "")
-        shown = f" ({first[:80]})" if first else ""
         found.append(
             Finding(
                 "data_rows_dropped",
-                f"{_rows(count)} dropped: {reason_words(reason)}{shown}; line {lines or '?'}.",
+                f"{_rows(count)} dropped: {reason_words(reason)}{_first_words(tally, reason)}; line {lines or '?'}.",
                 "warning",
                 "data",
                 count,
@@ -204,6 +202,12 @@ def drop_findings(tally: Tally) -> list[Finding]:
             )
         )
     return found
+
+
+def _first_words(tally: Tally, reason: str) -> str:
+    """What the first row that was dropped for a reason shows of it, in brackets."""
+    first = next((one["text"] for one in tally.examples.get(reason, []) if one["text"]), "")
+    return f" ({first[:80]})" if first else ""
 
 
 def file_findings(end: Mapping[str, Any]) -> list[Finding]:
@@ -261,18 +265,21 @@ def nothing_left(tallies: Sequence[Tally], field: str = "data.path") -> FactoryE
     """The refusal when no row is left to learn from, with the counts."""
     total = merged(tallies)
     counted = "; ".join(
-        f"{reason_words(reason)}: {count:,}" for reason, count in total.reasons.most_common(4)
+        f"{reason_words(reason)}{_first_words(total, reason)}: {count:,}"
+        for reason, count in total.reasons.most_common(4)
     )
     masked = total.reasons["no_trained_tokens"] + total.reasons["no_answer"] + total.reasons["empty_answer"]
     code = "data_nothing_to_learn" if masked == total.read and masked else "data_no_rows_left"
     todo = (
-        "no row has an answer to learn: check the roles, or set stage.train_on: all"
+        "name another template with model.template"
+        if total.reasons["template_refused"] == total.read and total.read
+        else "no row has an answer to learn: check the roles, or set stage.train_on: all"
         if code == "data_nothing_to_learn"
         else "repair the rows, or raise stage.max_length where they are too long"
     )
     return refuse(
         code,
-        f"None of {total.read:,} rows is left to train on ({counted or 'the file is empty'}): {todo}.",
+        f"None of {_rows(total.read)} is left to train on ({counted or 'the file is empty'}): {todo}.",
         field=field,
         value=total.read,
         reasons=dict(total.reasons),

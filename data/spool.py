@@ -6,6 +6,7 @@ Ids wait in a flat file; per row only its place, digest and line stay in memory 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,6 +147,11 @@ class Spool:
             counts["eval"] = self._write("eval.arrow", out, lengths, findings)
         report = self._report(tallies, counts, lengths)
         findings += [*_mix(report["files"]), *_findings(tallies, self.end)]
+        if held_out is not None:
+            findings += [
+                replace(one, field="data.eval", message=f"Held-out rows: {one.message}")
+                for one in _findings(held_out._tallies(), held_out.end)
+            ]
         report["findings"] = [finding.to_json() for finding in findings]
         for path in self._folder.iterdir():
             if path.suffix in (".ids", ".learnt"):

@@ -23,7 +23,7 @@ import jinja2.parser
 import jinja2.runtime
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from data.errors import refuse
+from data.errors import FactoryError, refuse
 from data.rows import Turn, Unusable
 
 MAX_SOURCE = 256 * 2**10
@@ -148,17 +148,15 @@ class Template:
                     add_generation_prompt=answer_next,
                     **self._specials,
                 )
-        except (
-            jinja2.TemplateError,
-            TypeError,
-            ValueError,
-            KeyError,
-            AttributeError,
-            OverflowError,
-        ) as error:
-            raise Unusable("template_refused", str(error)[:200] or type(error).__name__) from None
         except RecursionError:
             raise Unusable("template_refused", "it nests too deep") from None
+        except (
+            FactoryError,
+            MemoryError,
+        ):  # our own time limit and the child's memory limit have their own words
+            raise
+        except Exception as error:  # a template is a program: it can fail in every way Python can
+            raise Unusable("template_refused", str(error)[:200] or type(error).__name__) from None
         if len(text) > MAX_TEXT:
             raise Unusable("template_refused", f"it made {len(text):,} characters")
         return text

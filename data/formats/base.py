@@ -49,6 +49,14 @@ class Column:
         return [value for value in self.values if isinstance(value, str)]
 
 
+WORDS = frozenset(
+    "answer answer_a answer_b answers chosen choices completion context expected_answer history id input instances "
+    "instruction label messages output paragraphs parent_id prompt question rank rejected response role score score_a "
+    "score_b score_chosen score_rejected solution system text tools tree winner".split()
+)
+"""Our words for columns: what formats look for, and `data.columns` may map."""
+
+
 class Columns:
     """The columns of a sample, found by name without regard to case, spaces and underscores."""
 

@@ -415,3 +415,26 @@ def test_116_the_same_text_from_training_and_from_a_saved_tokenizer(tmp_path):
     ]
     renderers = [Renderer(Voice.of(one)) for one in (tokenizer, again)]
     assert all(renderers[0].sequences(one) == renderers[1].sequences(one) for one in chats)
+
+
+def test_152_eval_nan_truncated(tmp_path):
+    """A held-out row that loses its answer is left out, and that is told as what it is."""
+    rows = jsonl(tmp_path / "a.jsonl", [chat(user("a"), assistant("b"))] * 4)
+    held_out = jsonl(
+        tmp_path / "e.jsonl", [chat(user("long " * 90), assistant("b")), chat(user("a"), assistant("b"))]
+    )
+    made, told = prepared(
+        {"path": str(rows), "eval": str(held_out)}, tiny_tokenizer(), tmp_path / "c", max_length=64
+    )
+    about = [one for one in told if one.field == "data.eval"]
+    assert len(arrow_rows(made.eval)) == 1
+    assert any(one.message.startswith("Held-out rows: 1 row dropped") for one in about), [
+        str(one) for one in told
+    ]
+
+
+def test_a_template_that_fails_in_any_way_is_blamed_and_not_the_file(tmp_path):
+    file = jsonl(tmp_path / "a.jsonl", [chat(user("a"), assistant("b"))])
+    with pytest.raises(FactoryError, match="division by zero") as refused:
+        prepared(file, tiny_tokenizer("{{ 1 / 0 }}"), tmp_path / "cache")
+    assert "damaged" not in str(refused.value)

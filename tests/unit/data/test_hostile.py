@@ -9,6 +9,7 @@ import os
 import signal
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -227,3 +228,54 @@ def test_templates_made_to_hurt_are_refused(tmp_path, template):
         "template_broken", "template_too_long", "template_too_slow", "data_no_rows_left", "data_masks_unclear",
         "data_needs_too_much_memory",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [os.urandom(3000), b"\x7fELF" + bytes(range(256)) * 20])
+def test_a_binary_file_is_no_text_in_a_strange_encoding(tmp_path, content):
+    assert refusal(write(tmp_path / "a.bin", content)).code == "data_kind_refused"
+
+
+@pytest.mark.parametrize("kind", ["utf-8", "utf-16", "utf-16-le", "cp1252", "gb18030"])
+def test_a_text_is_no_binary_file(tmp_path, kind):
+    text = "".join(f'{{"prompt": "Größe {n}", "completion": "{n}\\u0000"}}\n' for n in range(50))
+    words = text.replace("Größe", "中文问题") if kind == "gb18030" else text
+    assert inspect({"path": str(write(tmp_path / "a.jsonl", words.encode(kind)))})["kept"] == 50
+
+
+@pytest.mark.parametrize(("name", "code"), [("klingon", "unknown_encoding"), ("base64", "unknown_encoding"),
+                                            ("utf-16", "wrong_encoding")])  # fmt: skip
+def test_a_wrong_encoding_is_not_blamed_on_the_file(tmp_path, name, code):
+    file = write(tmp_path / "a.jsonl", ROW)
+    with pytest.raises(FactoryError) as refused:
+        inspect({"path": str(file), "encoding": name})
+    assert (refused.value.findings[0].code, refused.value.findings[0].field) == (code, "data.encoding")
+
+
+def test_a_word_that_no_format_knows_is_told(tmp_path):
+    file = write(tmp_path / "a.jsonl", ROW)
+    with pytest.raises(FactoryError, match="did you mean completion"):
+        inspect({"path": str(file), "columns": {"completoin": "completion"}})
+
+
+def test_words_for_columns_are_what_formats_look_for():
+    import re
+
+    from data import formats
+    from data.formats.base import WORDS
+
+    sources = "".join(path.read_text() for path in Path(formats.__file__).parent.glob("*.py"))
+    asked = set(re.findall(r'columns\.(?:find|text)\(\s*"([a-z_]+)"', sources))
+    assert asked <= WORDS and len(asked) > 30
+
+
+def test_an_exception_in_the_parser_is_our_fault_and_says_so(tmp_path, monkeypatch):
+    file = write(tmp_path / "a.jsonl", ROW)
+    real = child.subprocess.Popen
+
+    def failing(command, **settings):
+        return real([command[0], "-c", "raise ZeroDivisionError('division by zero')"], **settings)
+
+    monkeypatch.setattr(child.subprocess, "Popen", failing)
+    finding = refusal(file)
+    assert finding.code == "data_parser_failed" and "ZeroDivisionError: division by zero" in finding.message
+    assert "damaged" not in finding.message
