@@ -7,6 +7,15 @@ from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+Revision = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$",
+        json_schema_extra={"shape": "letters, digits, dots, dashes, underscores and slashes"},
+    ),
+]
+"""A branch, tag or commit on the hub."""
+
 
 class Spec(BaseModel):
     """A part of a job. Unknown keys, NaN, Infinity, and True where a number is meant are refused."""
@@ -31,6 +40,11 @@ class Named(Spec):
 def unit(text: str) -> dict[str, Any]:
     """The unit of a field, for forms and docs: `Field(json_schema_extra=unit("steps"))`."""
     return {"unit": text}
+
+
+def because(text: str) -> dict[str, Any]:
+    """Why a field has its bounds, told when they are passed: `Field(json_schema_extra=because("..."))`."""
+    return {"because": text}
 
 
 def _long_form(value: Any) -> Any:

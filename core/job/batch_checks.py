@@ -47,7 +47,7 @@ def _groups(case: Case) -> Iterator[Finding]:
             train__batch_size=per_step,
             train__gradient_accumulation=nearest // per_step,
         )
-    if stage.name == "kto" and rows == 1:
+    if getattr(stage, "loss", None) == "kto" and rows == 1:  # apo_zero_unpaired estimates no KL
         text = (
             "train.batch_size 1 leaves kto nothing to compare an answer with: its KL estimate pairs the rows of a "
             "batch; take at least 2."

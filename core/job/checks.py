@@ -17,7 +17,7 @@ from core.job.batch_checks import PREFERENCE, batch_findings
 from core.job.case import ELSEWHERE, Case, find, looked
 from core.job.forecast import Forecast, disk_bytes, forecast
 from core.job.machine import CHECKOUT, Machine, disk_free, installed
-from core.job.models import ModelPlace, check_folder, hub_cache, locate
+from core.job.models import ModelPlace, adapter_folder, check_folder, hub_cache, locate, parameter_count
 from core.job.packages import missing_packages, vllm_problems
 from core.job.presets import preset_for, resolve
 from core.job.row_checks import row_findings
@@ -92,6 +92,12 @@ def _model(case: Case) -> Iterator[Finding]:
     if case.model.kind != "embedded" and case.model.folder is not None:
         try:
             check_folder(case.model.folder)
+            parameter_count(case.model)
+        except FactoryError as error:
+            yield from error.findings
+    if case.job.model.adapter is not None:
+        try:
+            adapter_folder(case.job.model.adapter)
         except FactoryError as error:
             yield from error.findings
     if case.model.kind == "hub" and case.model.folder is None:
@@ -160,7 +166,7 @@ def _rewards(case: Case) -> Iterator[Finding]:
         )
     told: list[Finding] = []
     try:
-        build_scorers(rewards, Setting(case.home, told.append))
+        build_scorers(rewards, Setting(case.home, told.append, log=False))
     except FactoryError as error:
         yield from error.findings
     yield from told

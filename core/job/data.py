@@ -6,9 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from core.job.base import Spec, unit
+from core.job.base import Revision, Spec, unit
 
 Text = Annotated[str, Field(min_length=1, max_length=4096)]
+_LETTERS = {"shape": "letters, digits, dots, dashes and underscores"}
+HubName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", json_schema_extra=_LETTERS)]
+Encoding = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$", json_schema_extra={"shape": "the form utf-8 or gb18030"}),
+]
 
 
 class SourceSpec(Spec):
@@ -21,17 +27,17 @@ class SourceSpec(Spec):
     """A dataset_info.json of LLaMA-Factory instead of a path; `name` picks its entry."""
     name: Text | None = None
     """The entry of the registry."""
-    split: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] = "train"
+    split: HubName = "train"
     """Split of a hub data set."""
-    subset: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] | None = None
+    subset: HubName | None = None
     """Subset (configuration) of a hub data set."""
-    revision: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$")] | None = None
+    revision: Revision | None = None
     """Branch, tag or commit of a hub data set."""
     format: Annotated[str, Field(max_length=64)] | None = None
     """Name of the format; empty finds it (`factory data formats` lists them)."""
     columns: dict[str, str] = Field({}, max_length=64)
     """Our word -> the file's column, for columns that are not found by themselves; the others stay as detected."""
-    encoding: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$")] | None = None
+    encoding: Encoding | None = None
     """Text encoding; empty finds it."""
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     """Character between the cells of a table; empty finds it."""

@@ -19,6 +19,7 @@ from data.errors import FactoryError, refuse
 HUB_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")
 SAFE_VALUE = re.compile(r"^[A-Za-z0-9_.-]{1,100}$")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 PICKLED_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -305,6 +306,30 @@ def check_folder(folder: Path) -> None:
         raise FactoryError(findings)
 
 
+def adapter_folder(name: str) -> Path:
+    """The folder of a trained adapter. Raises FactoryError when it is not there, and naming every file it lacks."""
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        rooted = Path("/", name)
+        hint = f" (did you mean {str(rooted)!r}?)" if not folder.is_absolute() and rooted.is_dir() else ""
+        raise refuse(
+            "adapter_not_found",
+            f"model.adapter {name!r} is no folder here{hint}; give the model folder of a finished LoRA run.",
+            field="model.adapter",
+            value=name,
+        )
+    missing = [file for file in ADAPTER_FILES if not (folder / file).is_file()]
+    if missing:
+        raise refuse(
+            "adapter_incomplete",
+            f"model.adapter {name!r} lacks {' and '.join(missing)}; give the model folder of a finished LoRA run.",
+            field="model.adapter",
+            value=name,
+            missing=missing,
+        )
+    return folder
+
+
 def parameter_count(place: ModelPlace) -> int | None:
     """Number of weights, read from the safetensors headers; None when the files are not here."""
     if place.folder is None:
@@ -329,10 +354,14 @@ def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
             if length > 100_000_000:
                 raise ValueError("header length out of range")
             header = json.loads(file.read(length))
+        ends = 0
         for key, tensor in header.items():
             if key != "__metadata__":
+                ends = max(ends, int(tensor["data_offsets"][1]))
                 yield key, tuple(int(size) for size in tensor["shape"])
-    except (OSError, ValueError, struct.error, KeyError, TypeError, AttributeError) as problem:
+        if (missing := 8 + length + ends - path.stat().st_size) > 0:
+            raise ValueError(f"{missing:,} bytes are missing at its end")
+    except (OSError, ValueError, struct.error, KeyError, IndexError, TypeError, AttributeError) as problem:
         raise refuse(
             "model_weights_broken",
             f"weights file {str(path)!r} is not a whole safetensors file ({problem}); copy it again.",

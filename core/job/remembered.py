@@ -1,7 +1,8 @@
 """What was found out about files that have not changed since, so that a sweep of jobs finds it out once.
 
 One small JSON file per question in HOME/cache/remembered. A file is the same while its path, size, inode and time of
-change (nanoseconds) are. Forgetting is always safe: delete the folder at any time.
+change (nanoseconds) are, and an answer holds while the code that found it is the same. Forgetting is always safe:
+delete the folder at any time.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-VERSION = 2
-"""Raised when an answer would come out differently for the same files."""
+_CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def remembered(home: Path, question: Any, files: Sequence[Path], find_out: Callable[[], Any]) -> Any:
@@ -24,7 +25,7 @@ def remembered(home: Path, question: Any, files: Sequence[Path], find_out: Calla
     A home that is not there, a read-only one or a damaged memory only cost the time to find out again. What
     `find_out` raises passes, and is not remembered. Raises OSError when a file is not there.
     """
-    identity = [VERSION, question, [_identity(path) for path in files]]
+    identity = [_code(), question, [_identity(path) for path in files]]
     name = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:32]
     place = home / "cache" / "remembered" / f"{name}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -38,6 +39,13 @@ def remembered(home: Path, question: Any, files: Sequence[Path], find_out: Calla
         temporary.write_text(json.dumps({"answer": answer}), encoding="utf-8")
         temporary.replace(place)
     return answer
+
+
+@cache
+def _code() -> list[list[int]]:
+    """The code that finds answers out: after an update the old answers are not taken for the new code's."""
+    files = sorted(file for part in ("core/job", "data") for file in (_CHECKOUT / part).rglob("*.py"))
+    return [[found.st_size, found.st_mtime_ns] for found in (file.stat() for file in files)]
 
 
 def _identity(path: Path) -> list[Any]:

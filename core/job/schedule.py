@@ -34,7 +34,10 @@ def schedule(train: TrainSpec, rows: int, *, devices: int = 1) -> Schedule:
     return Schedule(
         total_steps=total,
         steps_per_epoch=per_epoch,
-        warmup_steps=math.ceil(train.warmup * total) if train.warmup < 1 else int(train.warmup),
+        # A run of one step has no room to warm up: its only step would have rate 0.
+        warmup_steps=min(math.ceil(train.warmup * total), total - 1)
+        if train.warmup < 1
+        else int(train.warmup),
         logging_steps=train.logging_steps or max(1, total // 200),
         eval_steps=train.eval_steps or max(1, math.ceil(total / 10)),
         save_steps=train.save_steps or max(1, math.ceil(total / 10)),

@@ -94,9 +94,15 @@ def node_at(path: FieldPath, value: Any) -> Schema | None:
             node = {"anyOf": items}
         else:
             homes = [one["properties"] for one in objects(node, value)]
-            if not any(part in home for home in homes):
+            free = [
+                extra
+                for one in alternatives(node)
+                if isinstance(extra := one.get("additionalProperties"), dict)
+            ]
+            found = [home[part] for home in homes if part in home] or free
+            if not found:
                 return None
-            node = {"anyOf": [home[part] for home in homes if part in home]}
+            node = {"anyOf": found}
         value = step(value, part)
     return node
 
@@ -184,6 +190,8 @@ def _number(value: float | None) -> str:
 
 def _length(node: Schema, kind: str, noun: str) -> str:
     least, most = node.get(f"min{kind}"), node.get(f"max{kind}")
+    if most is not None and least == most:
+        return f" of {most:,} {noun.removesuffix('s') if most == 1 else noun}"
     if most is not None:
         return f" (at most {most:,} {noun})" if not least else f" ({least:,} to {most:,} {noun})"
     return f" (at least {least:,} {noun})" if least else ""

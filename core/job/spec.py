@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from core.engines import ENGINES
 from core.engines.base import EngineSpec
-from core.job.base import Spec, one_of, unit
+from core.job.base import Revision, Spec, one_of, unit
 from core.job.data import DataSpec, expand_data
 from core.job.optimizers import Optimizer
 from core.methods import METHODS
@@ -46,7 +46,7 @@ class ModelSpec(Spec):
 
     name: str = Field(min_length=1, max_length=4096)
     """An embedded model (smollm2-135m), a local folder, or a hub id (org/name). Safetensors weights only."""
-    revision: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$")
+    revision: Revision | None = None
     """Branch, tag or commit on the hub; only for hub ids."""
     adapter: str | None = Field(None, min_length=1, max_length=4096)
     """A trained LoRA adapter to go on from (the model folder of a run); full training merges it first."""

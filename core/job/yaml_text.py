@@ -117,14 +117,20 @@ class _YamlReader:
             raise too_deep(self.origin)
         self.out.positions.setdefault(path, _place(event))
         if isinstance(event, yaml.AliasEvent):
-            self._tell("yaml_alias", path, f"the alias *{event.anchor}; write the value out", event)
+            self._tell(
+                "yaml_alias", path, f"must not be an alias (*{event.anchor}); write the value out", event
+            )
             return None
         assert isinstance(event, yaml.NodeEvent)
         if event.anchor:
-            self._tell("yaml_anchor", path, f"the anchor &{event.anchor}; write the value out", event)
+            self._tell(
+                "yaml_anchor", path, f"must not have an anchor (&{event.anchor}); write the value out", event
+            )
         tag = event.tag if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)) else None
         if tag and tag != "!":
-            self._tell("yaml_tag", path, f"the tag {_short(tag)}; a job holds plain values only", event)
+            self._tell(
+                "yaml_tag", path, f"must not have a tag ({_short(tag)}); a job holds plain values only", event
+            )
         if isinstance(event, yaml.MappingStartEvent):
             return self._mapping(events, path)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -159,7 +165,7 @@ class _YamlReader:
         if isinstance(event, yaml.ScalarEvent):
             self.nodes += 1
             if event.anchor or event.tag:
-                self._tell("yaml_tag", path, "a key with an anchor or a tag; write the plain name", event)
+                self._tell("yaml_tag", path, "has a key with an anchor or a tag; write the plain name", event)
             self.out.positions.setdefault((*path, event.value), _place(event))
             return str(event.value)
         self._tell("bad_key", path, "a key that is not a name", event)

@@ -71,6 +71,8 @@ class Setting:
     emit: Callable[[Finding], None]
     device: str = "cpu"
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    log: bool = True
+    """Whether what a user's file prints, and its tracebacks, go to our stderr: a run's log, but not a terminal."""
 
 
 def completion_text(completion: Any) -> str:

@@ -59,7 +59,7 @@ def scorer(spec: Spec, setting: Setting) -> Scorer:
     when its function has the wrong form.
     """
     path = script_path(spec, setting.environ)
-    return _FileScorer(spec, path)
+    return _FileScorer(spec, path, log=setting.log)
 
 
 def script_path(spec: Spec, environ: Mapping[str, str]) -> Path:
@@ -106,13 +106,13 @@ def script_path(spec: Spec, environ: Mapping[str, str]) -> Path:
 class _FileScorer:
     """The function in its process. The first batch is a trial: it gets the short time limit."""
 
-    def __init__(self, spec: Spec, path: Path) -> None:
+    def __init__(self, spec: Spec, path: Path, *, log: bool) -> None:
         from core.sandbox.child import Child, ChildError
 
         self._spec = spec
         self._tried = False
         self._child = Child(
-            "python_file", {"path": str(path)}, isolated=False, ready_seconds=spec.start_seconds
+            "python_file", {"path": str(path)}, isolated=False, ready_seconds=spec.start_seconds, log=log
         )
         try:
             self._child.start()

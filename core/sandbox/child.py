@@ -42,7 +42,7 @@ class Child:
     """A child process that does one task. Started at the first question, and again after it was ended.
 
     `isolated` cuts it off (see `isolate`) and gives it an empty environment; otherwise it is an ordinary process of
-    the user with the user's environment, only watched by the clock.
+    the user with the user's environment, only watched by the clock, which prints to our stderr when `log` is set.
     """
 
     def __init__(
@@ -53,7 +53,9 @@ class Child:
         isolated: bool = True,
         memory_mb: int = 4096,
         ready_seconds: float = READY_SECONDS,
+        log: bool = True,
     ) -> None:
+        self._log = log and not isolated
         self._start = {"task": task, "settings": settings, "isolated": isolated, "memory_mb": memory_mb}
         self._ready_seconds = ready_seconds
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,7 +76,7 @@ class Child:
             [sys.executable, "-P", str(HOST)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL if isolated else None,
+            stderr=None if self._log else subprocess.DEVNULL,
             cwd=folder,
             env=_bare_environment(folder) if isolated else dict(os.environ),
             start_new_session=True,

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from core.job.models import ModelPlace, check_folder, locate
+from core.job.models import ModelPlace, adapter_folder, check_folder, locate
 from core.job.spec import JobSpec, ModelSpec
 from core.methods import ADAPTERS, method_module
 from core.training import padding_free
@@ -41,7 +42,7 @@ def load_tokenizer(spec: ModelSpec, home: Path) -> Any:
     folder = model_folder(spec, home)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError, KeyError) as problem:
+    except (OSError, ValueError, KeyError, StrictDataclassError) as problem:
         raise refuse(
             "tokenizer_broken",
             f"the tokenizer in {str(folder)!r} cannot be loaded ({_first_line(problem)}); copy the model again.",
@@ -93,7 +94,7 @@ def load_model(job: JobSpec, home: Path, *, gpu: bool, task: str = "CAUSAL_LM") 
             **method_module(job.method.name).loading(job.method, gpu=gpu),
             **attention,
         )
-    except (OSError, ValueError, KeyError, ImportError) as problem:
+    except (OSError, ValueError, KeyError, ImportError, StrictDataclassError) as problem:
         raise refuse(
             "model_broken",
             f"model {job.model.name!r} cannot be loaded ({_first_line(problem)}); see log.txt for the details.",
@@ -124,23 +125,6 @@ def _keep_trainable(model: Any) -> None:
             module.support_avx512bf16_for_cpu = False
 
 
-def adapter_folder(name: str) -> Path:
-    """The folder of a trained adapter. Raises FactoryError naming every file it lacks."""
-    folder = Path(name).expanduser()
-    missing = [
-        file for file in ("adapter_config.json", "adapter_model.safetensors") if not (folder / file).is_file()
-    ]
-    if missing:
-        raise refuse(
-            "adapter_incomplete",
-            f"model.adapter {name!r} lacks {' and '.join(missing)}; give the model folder of a finished LoRA run.",
-            field="model.adapter",
-            value=name,
-            missing=missing,
-        )
-    return folder
-
-
 def adapter_refusal(adapter: Path, problem: BaseException) -> FactoryError:
     """What to say when a trained adapter does not go onto the model."""
     return refuse(
@@ -168,7 +152,8 @@ def _dtype(job: JobSpec, *, gpu: bool) -> torch.dtype:
 
 
 def _first_line(problem: BaseException) -> str:
-    return (str(problem).strip().splitlines() or [type(problem).__name__])[0][:300]
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()] or [type(problem).__name__]
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])[:300]
 
 
 def _fetch(spec: ModelSpec) -> Path:

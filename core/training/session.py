@@ -12,6 +12,7 @@ from datasets import Dataset
 from transformers import PrinterCallback, set_seed
 from transformers.utils import logging
 
+from core.job.models import adapter_folder
 from core.job.schedule import schedule
 from core.job.spec import JobSpec
 from core.methods import method_module
@@ -22,7 +23,7 @@ from core.runs.folder import Run
 from core.stages import stage_module
 from core.training.callbacks import RunCallback
 from core.training.context import Context
-from core.training.model import adapter_folder, load_model, load_tokenizer
+from core.training.model import load_model, load_tokenizer
 from core.training.rows import Prepared, as_event, rows_for
 from core.training.samples import answer_prompts
 from core.training.saving import START, keep_start, save_model

@@ -100,7 +100,7 @@ def _spread(values: Mapping[str, float]) -> tuple[Verdict | None, str]:
             code,
             f"in {share:.0%} of the groups all answers got the same reward, {PATIENCE} records in a row, so there is "
             "nothing to learn: raise stage.temperature or stage.num_generations, pick easier or harder prompts, or "
-            "try the rewards with factory rewards try.",
+            "look at the scores of the sampled answers (factory logs ID --json).",
         ),
         code,
     )

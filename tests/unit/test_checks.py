@@ -60,6 +60,7 @@ def test_a_sound_job_has_no_findings(rows):
             "error",
         ),
         ("model: {name: smollm2-135m, revision: main}", CPU, "revision_without_hub", "error"),
+        ("model: {name: smollm2-135m, adapter: no/such/folder}", CPU, "adapter_not_found", "error"),
         ("model: {name: smollm2-135m, template: chatmll}", CPU, "template_not_found", "error"),
         ("model: smollm2-135mm", CPU, "model_not_found", "error"),
         ("model: org/name", CPU, "model_to_download", "note"),
@@ -170,3 +171,16 @@ def test_errors_refuse_and_warnings_do_not(rows):
 def test_errors_come_before_warnings(rows):
     levels = [one.level for one in found("train: {keep_best: true, epochs: 1, max_steps: 2}", rows).values()]
     assert levels == ["error", "warning"]
+
+
+def test_a_reward_file_that_cannot_be_loaded_is_one_sentence_without_its_traceback(
+    tmp_path, monkeypatch, capfd
+):
+    (tmp_path / "mine.py").write_text("print('hello')\ndef reward(completions\n")
+    monkeypatch.setenv("FACTORY_REWARDS_DIR", str(tmp_path))
+    job = parse_job(
+        "model: smollm2-135m\ndata: nothing.jsonl\nstage: grpo\nrewards: [{name: file, script: mine}]\n"
+    )
+    told = [one.message for one in check(job, CPU, tmp_path) if one.field == "rewards[0].script"]
+    assert len(told) == 1 and "SyntaxError" in told[0] and "\n" not in told[0]
+    assert capfd.readouterr() == ("", "")

@@ -16,6 +16,7 @@ from core.job.load import load_job, parse_job
 from core.job.machine import this_machine
 from core.job.plan import make_plan
 from core.job.schema import all_fields
+from core.stages import stage_module
 from docs import generate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,10 +104,13 @@ def test_the_readme_is_run_from_top_to_bottom(tmp_path, monkeypatch, capsys):
 
 
 def test_jobs_in_the_docs_are_jobs():
-    found = blocks(README, "yaml") + blocks(generate.job_page(), "yaml")
-    assert len(found) == 2
+    pages = [README, *(path.read_text("utf-8") for path in sorted((ROOT / "docs").glob("*.md")))]
+    found = [text for page in pages for text in blocks(page, "yaml") if "stage:" in text]
+    assert len(found) >= 5
     for text in found:
-        parse_job(text)
+        job = parse_job(text)
+        rewarded = getattr(stage_module(job.stage.name), "REWARDED", False)
+        assert rewarded or not job.rewards, f"rewards in a stage that asks none: {text}"
 
 
 def test_every_path_in_the_readme_is_there():
@@ -140,3 +144,23 @@ def test_every_recipe_begins_with_what_it_teaches_what_it_needs_and_how_to_run_i
 
 def test_there_are_recipes():
     assert RECIPES
+
+
+def test_an_option_that_must_be_given_stands_in_the_readme():
+    """A command named in prose must be complete when its option is required: it is what people type."""
+    previews = [words for words, _ in commands(README) if words[1:3] == ["data", "preview"]]
+    assert previews and all("--model" in words for words in previews)
+
+
+def test_no_sentence_names_a_command_that_is_not_there():
+    """Advice in errors, warnings and help: each `factory WORD` in the source is a word of the command line."""
+    later = {"chat", "board"}  # offered only when their module is there (core.cli.follow.next_commands)
+    words = {
+        word
+        for part in ("core", "data")
+        for path in (ROOT / part).rglob("*.py")
+        for word in re.findall(r"\bfactory (?!import\b)([a-z]+)", path.read_text("utf-8"))
+    }
+    known = set(typer.main.get_command(build_app()).commands)  # type: ignore[attr-defined]
+    assert len(words & known) > 8
+    assert words - known - later == set()

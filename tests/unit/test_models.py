@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from core.job.models import EMBEDDED, ModelPlace, check_folder, locate, parameter_count, read_config
+from core.job.models import (
+    EMBEDDED,
+    ModelPlace,
+    adapter_folder,
+    check_folder,
+    locate,
+    parameter_count,
+    read_config,
+)
 from data.errors import FactoryError
 
 
@@ -123,3 +131,22 @@ def test_a_torn_weights_file_is_named(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(FactoryError) as caught:
         parameter_count(ModelPlace("folder", "x", folder))
     assert caught.value.findings[0].code == "model_weights_broken"
+
+
+def test_weights_that_were_copied_in_part_are_told_with_what_is_missing(tmp_path: Path) -> None:
+    folder = whole_model(tmp_path / "model")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    with pytest.raises(FactoryError, match="10 bytes are missing at its end"):
+        parameter_count(ModelPlace("folder", str(folder), folder))
+
+
+def test_a_mistyped_adapter_is_no_hub_id_and_an_incomplete_one_names_its_files(tmp_path: Path) -> None:
+    with pytest.raises(FactoryError, match="is no folder here") as caught:
+        adapter_folder("home/dev/saves/test1/checkpoint-2")
+    assert caught.value.findings[0].field == "model.adapter"
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(FactoryError, match="lacks adapter_model.safetensors"):
+        adapter_folder(str(tmp_path))
+    with pytest.raises(FactoryError, match=f"did you mean '{tmp_path}'"):
+        adapter_folder(str(tmp_path)[1:])

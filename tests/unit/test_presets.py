@@ -68,3 +68,4 @@ def test_warmup_is_a_share_below_one_and_steps_from_one() -> None:
     share = TrainSpec(batch_size=1, gradient_accumulation=1, epochs=1.0, warmup=0.1)
     assert schedule(share, rows=55).warmup_steps == 6
     assert schedule(share.model_copy(update={"warmup": 5.0}), rows=55).warmup_steps == 5
+    assert schedule(share.model_copy(update={"max_steps": 1}), rows=55).warmup_steps == 0

@@ -71,3 +71,12 @@ def test_a_home_that_is_not_there_is_not_made_and_remembers_nothing(tmp_path: Pa
     ask = Asked()
     assert [remembered(tmp_path / "new", "q", [file], ask) for _ in range(2)] == [[1], [2]]
     assert not (tmp_path / "new").exists()
+
+
+def test_an_answer_is_not_kept_across_an_update_of_the_code(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = Asked()
+    remembered(tmp_path, "q", [file], ask)
+    monkeypatch.setattr("core.job.remembered._code", lambda: [[1, 2]])
+    assert remembered(tmp_path, "q", [file], ask) == [2]

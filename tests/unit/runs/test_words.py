@@ -233,3 +233,19 @@ def test_resume_tells_which_libraries_have_changed(tmp_path: Path, monkeypatch: 
     assert local.resume(run).attempt == 2
     (warning,) = [event for event in read_events(run.events)[0] if event.event == "warning"]
     assert warning.code == "versions_changed" and "numpy 0.0.1 -> " in warning.message
+
+
+def test_an_empty_answer_and_a_note_are_told_as_what_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from core.cli.follow import Follower, closing_words
+    from core.runs.events import Sample, Warn
+    from core.runs.states import read_status
+
+    run = made(tmp_path, "queued", "starting", "running", "succeeded")
+    samples = [Sample(step=0, prompt="Who?", answer="", kind="before")]
+    assert "  before  (nothing)\n" in closing_words(run, read_status(run), samples)
+    follower = Follower(run)
+    follower._hear(Warn(code="x", message="All is well.", level="note"))
+    follower._hear(Warn(code="y", message="Mind this."))
+    assert capsys.readouterr().out.splitlines() == ["note     All is well.", "warning  Mind this."]
