@@ -26,7 +26,7 @@ def build_app() -> typer.Typer:
     app = typer.Typer(
         name="factory",
         help="Train language models: a checked job becomes a run, a run becomes a model.",
-        epilog="First job: factory new > job.yaml, then factory check job.yaml, then factory train job.yaml.",
+        epilog="First job: factory new job.yaml --data FILE, then factory check job.yaml, then factory train job.yaml.",
         add_completion=False,
         rich_markup_mode=None,  # with Rich, --help alone takes 0.24 CPU-seconds
         pretty_exceptions_enable=False,

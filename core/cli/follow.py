@@ -155,7 +155,8 @@ class Follower:
         elif kind == "checkpoint":
             self.doing = f"saved {event.path}"
         elif kind == "warning":
-            self.screen.line(coloured("warning", typer.colors.YELLOW, err=True) + f"  {plain(event.message)}")
+            colour = typer.colors.BLUE if event.level == "note" else typer.colors.YELLOW
+            self.screen.line(coloured(f"{event.level:<7}", colour, err=True) + f"  {plain(event.message)}")
 
     def _state(self, state: str, attempt: int) -> None:
         if state == "queued" and attempt > 1:
@@ -289,7 +290,7 @@ def _answers(samples: list[Sample]) -> list[str]:
 
 def _entry(label: str, text: str) -> str:
     one = " ".join(plain(text).split())
-    return f"  {label:<6}  {one[:500]}{'…' if len(one) > 500 else ''}"
+    return f"  {label:<6}  {one[:500] or '(nothing)'}{'…' if len(one) > 500 else ''}"
 
 
 def _checkpoint(status: Status) -> str | None:
