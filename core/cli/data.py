@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -59,11 +60,12 @@ def inspect(
 
     Example: factory data inspect chats.jsonl --stage sft --model smollm2-135m
     """
+    needs = _needs(stage)
     settings = _settings(source, override or [])
     if model is None:
         from data.inspect import inspect as look
 
-        report = look(settings, _needs(stage), stage)
+        report = look(settings, needs, stage)
     else:
         request = {"do": "inspect", "data": settings, "stage": stage, "max_length": max_length}
         report = ask_tokenizer(context, request, model, template)
@@ -94,6 +96,9 @@ def rows(
             say("\n".join(f"  {line}" for line in _row_lines(row)))
 
 
+TRAIN_ON = ("assistant", "last_assistant", "all")
+
+
 def preview(
     context: typer.Context,
     source: Source,
@@ -110,6 +115,16 @@ def preview(
 
     Example: factory data preview chats.jsonl --model smollm2-135m -n 2
     """
+    from data.errors import refuse
+
+    _needs(stage)
+    if train_on not in TRAIN_ON:
+        raise refuse(
+            "train_on_unknown",
+            f"--train-on {train_on} is none of {', '.join(TRAIN_ON)}; choose one.",
+            field="stage.train_on",
+            value=train_on,
+        )
     request = {
         "do": "preview",
         "data": _settings(source, override or []),
@@ -168,10 +183,11 @@ def _settings(source: str, overrides: list[str]) -> dict[str, Any]:
     import json
 
     from core.job.load import parse_job
+    from core.job.places import absolute
 
     job = {"model": "smollm2-135m", "stage": "sft", "data": {"path": source}}
     checked = parse_job(json.dumps(job), [f"data.{override}" for override in overrides], origin=source)
-    return checked.data.model_dump(mode="json")
+    return absolute(checked).data.model_dump(mode="json")
 
 
 def ask_tokenizer(
@@ -181,18 +197,21 @@ def ask_tokenizer(
     import json
     import subprocess
 
+    from core.job.machine import CHECKOUT
     from data.errors import FactoryError, Finding, refuse
 
     if template is not None and template.endswith(".jinja"):
         template = str(Path(template).absolute())
     name = str(Path(model).absolute()) if Path(model).is_dir() else model
     request |= {"home": str(home_of(context)), "model": {"name": name, "template": template}}
+    # It stays in the user's folder, whose files the request may name; -P keeps Python from importing them.
+    paths = [str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-m", "core.training.preview"],
+        [sys.executable, "-P", "-m", "core.training.preview"],
         input=json.dumps(request),
         capture_output=True,
         encoding="utf-8",
-        cwd=Path(__file__).resolve().parents[2],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     )
     if done.returncode not in (0, 2) or not done.stdout:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import time
 from dataclasses import dataclass, field
@@ -260,7 +261,10 @@ def next_commands(run: Run) -> list[str]:
 
     offers = [("chat", f"factory chat {run.id}"), ("board", "factory board")]
     known = [command for module, command in offers if find_spec(f"core.cli.{module}")]
-    always = [f"factory logs {run.id}", f"factory train {run.job_json}   (the same run again)"]
+    always = [
+        f"factory logs {run.id}",
+        f"factory train {shlex.quote(str(run.job_json))}   (the same run again)",
+    ]
     first, second = (known + always)[:2]
     return [f"Next:  {first}", f"       {second}"]
 

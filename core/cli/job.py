@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,7 +59,7 @@ def new(
         raise refuse(
             "file_not_written", f"{file} cannot be written: {error.strerror}.", value=str(file)
         ) from error
-    say(f"Wrote {file}. Next: factory check {file}")
+    say(f"Wrote {file}. Next: factory check {shlex.quote(str(file))}")
 
 
 def check(

@@ -51,7 +51,7 @@ class Supervisor:
         self.granted = 0.0
         self.touched = time.monotonic()
         self.asked = False
-        self.forced = False
+        self.forced = self.at_once = False
 
     def main(self) -> None:
         """Wait, train, and write how it ended."""
@@ -124,6 +124,8 @@ class Supervisor:
         self.hear()
         process.sweep(0.0 if self.forced else SWEEP_PATIENCE)
         state, reason = judge(self.run, ended, self.said, asked=self.asked, forced=self.forced)
+        if state == "stopped" and self.at_once:
+            reason = "ended at once, as was asked; nothing was saved since the last checkpoint"
         facts = {"exit": ended.code, "signal": ended.signal, "forced": self.forced, "peak_bytes": ended.peak}
         fault = fault_of(self.run, ended, self.said, state)
         self.end(state, reason, values=self.said.values, fault=fault, **facts)
@@ -183,7 +185,7 @@ class Supervisor:
             text = f"Process {child.pid} does not die of signal 9: the kernel waits for a device or a disk."
             self.book.warn("unkillable", text)
         if (request == "now" or time.monotonic() > self.deadline) and not self.forced:
-            self.forced, self.deadline = True, time.monotonic()
+            self.forced, self.at_once, self.deadline = True, request == "now", time.monotonic()
             end_group(child.pid, signal.SIGKILL)
             for pid in descendants(os.getpid()):
                 if pid != child.pid:

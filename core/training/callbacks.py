@@ -17,6 +17,7 @@ from core.runs.events import EventWriter
 from core.runs.folder import Run
 from core.training.metrics import common_names, not_finite
 from core.training.stop import StopRequest
+from core.training.trainer import counted
 from core.training.watchdog import Watchdog
 from data.errors import refuse
 
@@ -82,9 +83,8 @@ class RunCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.best = _best_so_far(self.run) if self._keep_best else None
-        self._clock.tokens = float(
-            state.num_input_tokens_seen
-        )  # of earlier attempts, where a stage counts on
+        # Of earlier attempts: the rate is that of this one.
+        self._clock.tokens = float(max(counted(state.log_history, "num_tokens"), state.num_input_tokens_seen))
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._clock.begin()

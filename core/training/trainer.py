@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+COUNTERS = {"num_tokens": "_total_train_tokens", "trained_tokens": "trained_tokens"}
+"""Counts of a whole run, by their name in the logs, and the attribute that holds each; trl 1.12 begins them anew."""
+
+
+def counted(history: Sequence[dict[str, Any]], name: str) -> int:
+    """The last count called `name` in a trainer's log; 0 where it was never written."""
+    return int(next((one[name] for one in reversed(history) if name in one), 0))
 
 
 class OurTrainer:
     """Stands before a trl trainer in the list of bases."""
+
+    def _count_on(self, checkpoint: str) -> None:
+        """Go on counting tokens where the checkpoint's log ends: they are "so far" of the run, not of an attempt."""
+        written = json.loads((Path(checkpoint) / "trainer_state.json").read_text("utf-8"))["log_history"]
+        for name, attribute in COUNTERS.items():
+            if hasattr(self, attribute):
+                setattr(self, attribute, counted(written, name))
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: cards are an export of their own, and a checkpoint stays what resume needs."""
@@ -18,6 +36,7 @@ class OurTrainer:
         go on with other numbers. Can go when peft's load_adapter keeps the precision of a loaded adapter.
         """
         trainer: Any = self
+        self._count_on(resume_from_checkpoint)
         kept = {name: parameter.dtype for name, parameter in trainer.model.named_parameters()}
         super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
         for name, parameter in trainer.model.named_parameters():

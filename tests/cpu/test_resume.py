@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.runs import checkpoints
+from core.runs.events import read_events
 from core.runs.folder import Run
 from tests.cpu import test_metrics, test_pretrain, test_sft
 from tests.cpu.conftest import chats, next_attempt, write_rows
@@ -37,6 +38,14 @@ def job(request: pytest.FixtureRequest, tiny: str, tmp_path: Path) -> dict[str, 
     return test_sft.job(tiny, data, **JOBS[request.param])
 
 
+def counts(run: Run) -> dict[int, dict[str, float]]:
+    """The counters of each step, as the last attempt that took it wrote them."""
+    events, _ = read_events(run.events)
+    metrics = [one for one in events if one.event == "metric"]
+    names = ("tokens", "trained_tokens")
+    return {one.step: {name: one.values[name] for name in names if name in one.values} for one in metrics}
+
+
 def test_stopped_at_3_of_6_and_resumed_equals_run_through(
     zygote: Zygote, home: Path, job: dict[str, Any]
 ) -> None:
@@ -52,6 +61,7 @@ def test_stopped_at_3_of_6_and_resumed_equals_run_through(
     resumed = zygote.call("tests.cpu.jobs:work", run_dir=folder)
     assert resumed["code"] == 0
     assert resumed["losses"] == through["losses"]
+    assert counts(run) == counts(Run(Path(through["run"])))
     weights = [
         zygote.call("tests.cpu.jobs:weights", folder=f"{path}/model") for path in (folder, through["run"])
     ]

@@ -273,3 +273,29 @@ def test_colours_only_go_to_a_terminal(capsys, monkeypatch):
     assert show.coloured("x", "red") != "x"
     monkeypatch.setenv("NO_COLOR", "")
     assert "NO_COLOR" in os.environ and show.coloured("x", "red") == "x"
+
+
+def test_data_words_with_a_model_read_files_of_the_current_folder(tmp_path, monkeypatch, capsys):
+    """The tokenizer's process must look where the user stands, and not import what lies there."""
+    from tests.tiny import tiny_tokenizer
+
+    folder = tmp_path / "My Data (1)"
+    folder.mkdir()
+    tiny_tokenizer().save_pretrained(folder / "model")
+    (folder / "model" / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "model" / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    (folder / "行 1.jsonl").write_text('{"prompt": "a", "completion": "b"}\n', "utf-8")
+    (folder / "json.py").write_text("raise SystemExit('imported from the folder of the user')")
+    monkeypatch.chdir(folder)
+    words = ["--home", "home", "data"]
+    assert main([*words, "inspect", "行 1.jsonl", "--model", "model"]) == 0, capsys.readouterr()
+    assert main([*words, "preview", "行 1.jsonl", "--model", "model"]) == 0, capsys.readouterr()
+    for wrong in (["--stage", "nix"], ["--train-on", "nix"]):
+        assert main([*words, "preview", "行 1.jsonl", "--model", "model", *wrong]) == 2
+        assert "nix" in capsys.readouterr().err
+
+
+def test_a_command_that_is_told_can_be_pasted(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "my job.yaml"]) == 0
+    assert capsys.readouterr().out.strip().endswith("factory check 'my job.yaml'")
