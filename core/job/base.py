@@ -42,11 +42,6 @@ def unit(text: str) -> dict[str, Any]:
     return {"unit": text}
 
 
-def because(text: str) -> dict[str, Any]:
-    """Why a field has its bounds, told when they are passed: `Field(json_schema_extra=because("..."))`."""
-    return {"because": text}
-
-
 def _long_form(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 

@@ -122,7 +122,7 @@ def _finding(path: FieldPath, details: list[ErrorDetails], reading: Reading, ori
         return Finding(
             "invalid_value", f"{subject}{message}{where}.", field=name or None, value=value, params=params
         )
-    message = f"{name} must be {can_be}; got {shown(value)}{_hint(node, value)}{_because(node, kind)}{where}."
+    message = f"{name} must be {can_be}; got {shown(value)}{_hint(node, value)}{where}."
     params["allowed"] = can_be
     return Finding(_code(kind), message, field=name, value=_harmless(value), params=params)
 
@@ -184,11 +184,6 @@ def _nearest(path: FieldPath, key: str, job: Any) -> str | None:
     leaves = {name.rsplit(".", 1)[-1]: name for name in reversed(all_fields())}
     close = difflib.get_close_matches(key, leaves, n=1, cutoff=0.8)
     return leaves[close[0]] if close else None
-
-
-def _because(node: Schema, kind: str) -> str:
-    reasons = [one["because"] for one in (node, *alternatives(node)) if "because" in one]
-    return f": {reasons[0]}" if reasons and _code(kind) == "out_of_range" else ""
 
 
 def _hint(node: Schema, value: Any) -> str:

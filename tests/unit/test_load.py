@@ -176,10 +176,7 @@ def test_every_foreign_name_points_at_a_field_that_exists():
     [
         ("train: {epochs: many}", 'train.epochs must be a number above 0 up to 10,000; got "many"'),
         ("train: {batch_size: 0}", "train.batch_size must be a whole number from 1 to 65,536; got 0"),
-        (
-            "stage: {name: grpo, num_generations: 1}",
-            "got 1: answers to a prompt are compared, which takes at least 2",
-        ),
+        ("stage: {name: grpo, num_generations: 1}", "it needs at least 2; got 1"),
         ("data: {path: a.jsonl, labels: {good: 5}}", "data.labels.good must be true or false; got 5"),
         ("data: {path: a.jsonl, delimiter: ab}", 'data.delimiter must be text of 1 character; got "ab"'),
         ("train: {max_steps: true}", "got true"),
