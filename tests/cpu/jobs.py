@@ -459,3 +459,11 @@ def probe(job: dict[str, Any], home: str) -> dict[str, Any]:
 
     machine = Machine("test", "3", cores=2, memory=8 << 30, memory_free=8 << 30)
     return measure(make_plan(JobSpec.model_validate(job), Path(home), machine).job_spec, Path(home))
+
+
+def sampled(job: dict[str, Any], home: str, prompts: list[Any], count: int, tokens: int) -> list[list[str]]:
+    """What `factory rewards try` samples."""
+    from core.job.spec import JobSpec
+    from core.training.bench import sample
+
+    return sample(JobSpec.model_validate(job), Path(home), prompts, count, tokens)
