@@ -1,6 +1,7 @@
 """Write the docs that are made from the code: python -m docs.generate. tests/unit/test_docs.py fails when it is due.
 
-docs/job.md, docs/cli.md, docs/metrics.md, and the tables between two marks in README.md and docs/rewards.md.
+docs/job.md, docs/cli.md, docs/metrics.md, and the tables between two marks in README.md, docs/rewards.md and
+docs/forecast.md.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from unittest import mock
 
 from core.cli import build_app, main
 from core.engines import ENGINES
+from core.job.advice import TABLE
 from core.job.load import check_values
 from core.job.presets import resolve
 from core.job.schema import Schema, allowed, alternatives, job_schema, names_of
@@ -30,6 +32,7 @@ from core.training.watchdog import PATIENCE, RULES
 ROOT = Path(__file__).resolve().parents[1]
 MARKS = ("<!-- works: made by docs/generate.py -->", "<!-- /works -->")
 REWARD_MARKS = ("<!-- rewards: made by docs/generate.py -->", "<!-- /rewards -->")
+CARD_MARKS = ("<!-- cards: made by docs/generate.py -->", "<!-- /cards -->")
 MADE = "<!-- Made by docs/generate.py from the code; change the code, then run: python -m docs.generate -->"
 
 
@@ -207,6 +210,14 @@ def rewards_table() -> str:
     return "\n".join(lines)
 
 
+def cards_table() -> str:
+    """docs/forecast.md's table: every error card."""
+    lines = [_row(("fault", "cause", "setting", "change")), "|" + "---|" * 4]
+    for code, row in TABLE.items():
+        lines.append(_row((f"`{code}`", row.cause, f"`{row.setting}`" if row.setting else "", row.change)))
+    return "\n".join(lines)
+
+
 def with_table(page: str, marks: tuple[str, str], table: str) -> str:
     """A page with the table between two marks made anew."""
     start, end = map(re.escape, marks)
@@ -216,12 +227,14 @@ def with_table(page: str, marks: tuple[str, str], table: str) -> str:
 def pages() -> dict[Path, str]:
     """Every generated file with the text it should have."""
     readme, rewards = ROOT / "README.md", ROOT / "docs" / "rewards.md"
+    forecast = ROOT / "docs" / "forecast.md"
     return {
         ROOT / "docs" / "job.md": job_page(),
         ROOT / "docs" / "cli.md": cli_page(),
         ROOT / "docs" / "metrics.md": metrics_page(),
         readme: with_table(readme.read_text("utf-8"), MARKS, works_table()),
         rewards: with_table(rewards.read_text("utf-8"), REWARD_MARKS, rewards_table()),
+        forecast: with_table(forecast.read_text("utf-8"), CARD_MARKS, cards_table()),
     }
 
 

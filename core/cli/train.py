@@ -53,7 +53,7 @@ def train(
     asked = absolute(load_job(job, override or []), job.parent)
     findings = check(asked, machine, home)
     refuse_errors(insisted(findings) if anyway else findings)
-    show_findings(findings, err=True)
+    show_findings([one for one in findings if one.code != "data_sampled"], err=True)
     plan = make_plan(asked, home, machine).model_dump(mode="json")
     run = local.submit(home, text, plan["job"], plan, force_home=force_home)
     _go_along(run, 0, detach=detach, as_json=json)

@@ -10,7 +10,7 @@ from typing import Any
 from core.job.forecast import changed_job, changes, judge, without_what_stays
 from core.job.load import check_values
 from core.job.machine import Gpu, Machine
-from core.job.memory import Memory, Place, Strategy, StrategyName, heaviest_batch, memory
+from core.job.memory import ONLINE, Memory, Place, Strategy, StrategyName, heaviest_batch, memory
 from core.job.presets import resolve
 from core.job.shape import ModelShape
 from core.job.spec import JobSpec
@@ -106,9 +106,9 @@ def _fit(job: JobSpec, shape: ModelShape, place: Place, size: int) -> Fit:
 
 
 def _job(shape: ModelShape, stage: str, method: str, length: int | None, batch: int | None) -> JobSpec:
-    wanted: dict[str, Any] = {"name": stage}
+    wanted: Any = stage
     if length is not None:
-        wanted["max_completion_length" if stage in ("grpo", "rloo", "ppo") else "max_length"] = length
+        wanted = {"name": stage, "max_completion_length" if stage in ONLINE else "max_length": length}
     values = {"model": "org/model", "data": "rows.jsonl", "stage": wanted, "method": method}
     if batch is not None:
         values["train"] = {"batch_size": batch}

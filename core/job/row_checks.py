@@ -28,6 +28,9 @@ def row_findings(case: Case) -> Iterator[Finding]:
     """All of them; none when no row could be read, which is a finding already."""
     if not case.seen["rows"]:
         return
+    if not case.seen["whole"]:
+        text = f"Only the first {case.seen['rows']:,} rows were looked at; factory check --full reads all."
+        yield find("data_sampled", "note", "data", case.seen["rows"], text)
     yield from _labels(case)
     yield from _too_long(case)
     yield from _little_taught(case)

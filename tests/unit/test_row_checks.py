@@ -261,3 +261,7 @@ def test_a_large_file_is_sampled_and_says_so_and_full_reads_all(tmp_path):
     assert after.ru_utime - before.ru_utime < 2.0
     full = look({"path": str(file)}, ("completion",), "sft", full=True)
     assert (full.rows, full.whole) == (30_000, True) and full.longest > 19_000
+    job = parse_job(f"model: smollm2-135m\ndata: {file}\nstage: sft\n")
+    told = {one.code: one.message for one in check(job, CPU, tmp_path / "home")}
+    assert "first 200 rows" in told["data_sampled"] and "--full" in told["data_sampled"]
+    assert "data_sampled" not in {one.code for one in check(job, CPU, tmp_path / "home", full=True)}
