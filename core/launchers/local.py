@@ -36,9 +36,14 @@ def submit(
     """
     open_home(home, force=force_home)
     wish = wish_for((job.get("hardware") or {}).get("devices"))
-    run = create_run(home, job_text, job, plan)
-    with _owned(run) as lock:
-        _queue_up(run, lock, Book(run, new_record(run, job, plan)), wish, attempt=1)
+    with contextlib.ExitStack() as held:
+        locks: list[int] = []
+
+        def own(made: Run) -> None:
+            locks.append(held.enter_context(_owned(made)))
+
+        run = create_run(home, job_text, job, plan, own=own)
+        _queue_up(run, locks[0], Book(run, new_record(run, job, plan)), wish, attempt=1)
     return run
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,10 +117,18 @@ def home_folder(explicit: Path | None = None) -> Path:
         raise refuse("home_unknown", text, value=str(chosen)) from error
 
 
-def create_run(home: Path, job_text: str, job_json: Mapping[str, Any], plan: Mapping[str, Any]) -> Run:
+def create_run(
+    home: Path,
+    job_text: str,
+    job_json: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    *,
+    own: Callable[[Run], None] = lambda run: None,
+) -> Run:
     """A new run folder with job.yaml, job.json, plan.json and attempt.json, in place whole or not at all.
 
-    Raises FactoryError when the home cannot be written.
+    `own` is called with the folder before anybody can see it: who takes the run's lock there is its owner from the
+    first look on, and no reader takes the new run for a lost one. Raises FactoryError when the home cannot be written.
     """
     runs = home / "runs"
     label = _slug(str(job_json.get("name") or _stage_name(job_json) or "run"))
@@ -130,6 +138,7 @@ def create_run(home: Path, job_text: str, job_json: Mapping[str, Any], plan: Map
         made.mkdir()
         try:
             _fill(made, job_text, job_json, plan)
+            own(Run(made))
             run = _put_in_place(made, runs, label)
         except BaseException:
             import shutil  # megabytes that a waiting supervisor does not need

@@ -165,3 +165,12 @@ class AnyOrder(RuleBasedStateMachine):
 
 AnyOrder.TestCase.settings = settings(max_examples=12, stateful_step_count=15, deadline=None)
 TestAnyOrder = AnyOrder.TestCase
+
+
+def test_a_run_that_is_just_being_made_is_never_seen_as_lost(tmp_path: Path) -> None:
+    """Its owner holds the lock before the folder has its name, so the first look already says queued."""
+    held: list[int] = []
+    run = create_run(tmp_path, "", JOB, {}, own=lambda made: held.append(take(made.lock) or -1))
+    assert read_status(run).state == "queued"
+    os.close(held[0])
+    assert read_status(run).state == "lost"
