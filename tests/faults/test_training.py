@@ -158,6 +158,8 @@ def test_kill_9_of_the_follower_in_the_c_locale(
     follower.kill()
     follower.wait()
     assert_nothing_lost(run, undisturbed, zygote)
+    (row,) = json.loads((home / "calibration.json").read_text("utf-8"))["rows"].values()
+    assert row["runs"] == 1 and row["flops"] > 0  # and the next forecast knows how fast this machine is
 
 
 def test_stop_of_a_suspended_training_process_at_a_step_that_is_saved_already(
