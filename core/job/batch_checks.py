@@ -78,14 +78,29 @@ def _rows_and_batches(case: Case) -> Iterator[Finding]:
     dropped = stage.repeats > 1 or stage.name == "ppo"
     text = f"The data has {rows:,} rows to train on, fewer than one step takes ({told} = {batch:,}): "
     if dropped:
-        text += "not even one step would be made; give more prompts or take smaller batches."
-        yield find("fewer_rows_than_a_batch", "error", "train.batch_size", train.batch_size, text)
+        size, accumulation = _batch_that_fits(
+            answers, stage.repeats, train.batch_size or 1, train.gradient_accumulation or 1
+        )
+        text += (
+            "not even one step would be made; give more prompts, or take batches that fit: "
+            f"train.batch_size {size} and train.gradient_accumulation {accumulation}."
+        )
+        fix = {"train__batch_size": size, "train__gradient_accumulation": accumulation}
+        yield find("fewer_rows_than_a_batch", "error", "train.batch_size", train.batch_size, text, **fix)
     elif (
         "gradient_accumulation" in case.job.train.model_fields_set
         or "batch_size" in case.job.train.model_fields_set
     ):
         text += "every epoch is a single, smaller step; take smaller batches."
         yield find("fewer_rows_than_a_batch", "warning", "train.batch_size", train.batch_size, text)
+
+
+def _batch_that_fits(answers: int, group: int, size: int, accumulation: int) -> tuple[int, int]:
+    """The largest batch in whole groups that so many answers fill: per-device size, and accumulation."""
+    for fewer in range(accumulation, 0, -1):
+        if size * fewer <= answers and size * fewer % group == 0:
+            return size, fewer
+    return max(group, answers - answers % group), 1
 
 
 def _steps(case: Case) -> Iterator[Finding]:
@@ -148,7 +163,12 @@ def _model(case: Case) -> Iterator[Finding]:
         getattr(stage, "max_prompt_length", 0) + getattr(stage, "max_completion_length", 0)
     )
     longest = case.lengths.longest if case.lengths else limit
-    if shape is not None and shape.context and min(longest, limit) > shape.context:
+    asked = (
+        case.lengths is not None
+        or "max_length" in stage.model_fields_set
+        or hasattr(stage, "max_prompt_length")
+    )
+    if shape is not None and shape.context and asked and min(longest, limit) > shape.context:
         field = "stage.max_length" if hasattr(stage, "max_length") else "stage.max_completion_length"
         text = (
             f"{case.job.model.name} was made for {shape.context:,} tokens, and rows may be up to {limit:,}: what lies "

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from core.job.batch_checks import _batch_that_fits
 from core.job.checks import check
 from core.job.load import parse_job
 from core.job.machine import Machine
@@ -265,3 +266,20 @@ def test_a_large_file_is_sampled_and_says_so_and_full_reads_all(tmp_path):
     told = {one.code: one.message for one in check(job, CPU, tmp_path / "home")}
     assert "first 200 rows" in told["data_sampled"] and "--full" in told["data_sampled"]
     assert "data_sampled" not in {one.code for one in check(job, CPU, tmp_path / "home", full=True)}
+
+
+@pytest.mark.parametrize(
+    ("answers", "group", "size", "accumulation", "fits"),
+    [
+        (8, 1, 4, 16, (4, 2)),
+        (3, 1, 4, 16, (3, 1)),
+        (64, 8, 8, 16, (8, 8)),
+        (20, 8, 4, 16, (4, 4)),
+        (12, 8, 16, 4, (8, 1)),
+    ],
+)
+def test_the_batch_offered_for_few_rows_is_the_largest_of_whole_groups(
+    answers: int, group: int, size: int, accumulation: int, fits: tuple[int, int]
+) -> None:
+    assert _batch_that_fits(answers, group, size, accumulation) == fits
+    assert fits[0] * fits[1] <= answers and fits[0] * fits[1] % group == 0
