@@ -174,10 +174,10 @@ def list_runs(home: Path) -> list[Run]:
     """All runs of a home, oldest first by id. A home without runs, or none at all, is an empty list."""
     try:
         names = [path.name for path in (home / "runs").iterdir()]
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return []
     except OSError as error:
-        raise refusal(error, home / "runs") from error
+        raise refusal(error, home if not home.is_dir() else home / "runs") from error
     return [Run(home / "runs" / name) for name in sorted(names) if ID.fullmatch(name)]
 
 

@@ -99,3 +99,12 @@ def test_the_tail_of_a_log_is_its_last_lines_whatever_its_size(tmp_path: Path) -
     assert tail(log, 0) == ""
     log.write_bytes(b"")
     assert tail(log, 5) == ""
+
+
+def test_a_home_that_is_a_file_is_told_and_not_taken_for_an_empty_one(tmp_path):
+    home = tmp_path / "home"
+    home.write_text("not a folder", encoding="utf-8")
+    with pytest.raises(FactoryError) as caught:
+        list_runs(home)
+    (finding,) = caught.value.findings
+    assert finding.code == "not_a_folder" and str(home) in finding.message
