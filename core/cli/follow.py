@@ -63,6 +63,9 @@ class Progress:
         return "   ".join(parts)
 
 
+WAITING = "waiting for a free device"
+
+
 class Screen:
     """Lines, and on a terminal one live line below them that shows where the run is."""
 
@@ -120,6 +123,7 @@ class Follower:
         self.doing = "waiting for its supervisor"
         self.finishing = False
         self.screen = Screen(err=err)
+        self._since, self._told = time.monotonic(), False
 
     def follow(self, offset: int = 0) -> Status:
         """Show what happens from byte `offset` of the events on, until the run is over. KeyboardInterrupt passes."""
@@ -163,7 +167,7 @@ class Follower:
         if state == "queued" and attempt > 1:
             self.progress, self.samples = Progress(self.progress.total), []
         words = {
-            "queued": "waiting for a free device",
+            "queued": WAITING,
             "starting": "starting",
             "stopping": "saving and stopping",
         }
@@ -172,6 +176,7 @@ class Follower:
 
     def _draw(self) -> None:
         if not self.screen.live:
+            self._say_that_it_waits()
             return
         progress = self.progress
         if progress.step and progress.step == progress.total and self.finishing:
@@ -180,6 +185,12 @@ class Follower:
             self.screen.show(progress.words(), progress.step / progress.total if progress.total else None)
         else:
             self.screen.show(plain(self.doing))
+
+    def _say_that_it_waits(self) -> None:
+        """Once, where there is no live line: a log that ends in silence looks like a run that hangs."""
+        if self.doing == WAITING and not self._told and time.monotonic() - self._since > 1.0:
+            self._told = True
+            self.screen.line(f"{WAITING}; factory runs shows the place in the queue")
 
 
 def watch(run: Run, *, offset: int = 0, err: bool = False) -> tuple[Follower, Status]:
