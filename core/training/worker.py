@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 failed, 2 refused in words, 3 stopped when asked. Knows no
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -23,6 +24,8 @@ def main(run_dir: str) -> int:
     stop = StopRequest(run.stop_file)
     stop.listen()  # before the slow imports: a stop while they load must not be lost
     EventWriter(run.events).emit(Ready(pid=os.getpid()))
+    # bitsandbytes 0.50 opens every log on a CPU with advice to install a package that fetches kernels from the hub.
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     try:
         from core.training.session import train
 
