@@ -48,7 +48,7 @@ def sft_learns(zygote: Zygote, home: Path, folder: Path, tiny: str, seed: int, r
     """Whether all of 20 seen questions are answered word for word."""
     rows = questions(20)
     train = {
-        "max_steps": 200,
+        "max_steps": 300,
         "learning_rate": rate,
         "batch_size": 20,
         "gradient_accumulation": 1,
@@ -105,8 +105,8 @@ def sums_are_learnt(
     """
     noisy = write_rows(folder / "noisy.jsonl", [{**row, "answer": None} for row in sums(ALL_SUMS, shy=2)])
     warm = {
-        "max_steps": 300,
-        "learning_rate": 1e-2,
+        "max_steps": 500,
+        "learning_rate": 5e-3,
         "batch_size": 30,
         "gradient_accumulation": 1,
         "seed": seed,
@@ -117,7 +117,7 @@ def sums_are_learnt(
     assert base["code"] == 0, base["events"][-1]
     rows = [{"prompt": row["prompt"], "answer": row["answer"]} for row in sums(ALL_SUMS)]
     data = {"path": write_rows(folder / "sums.jsonl", rows), "wrap": "plain"}
-    train = {"max_steps": 100, "learning_rate": rate, "batch_size": 64, "gradient_accumulation": 1}
+    train = {"max_steps": 80, "learning_rate": rate, "batch_size": 64, "gradient_accumulation": 1}
     asked = test_online.job(
         f"{base['run']}/model",
         data,
@@ -133,7 +133,7 @@ def sums_are_learnt(
 
 
 CASES: dict[str, tuple[Any, float]] = {
-    "sft": (sft_learns, 1e-2),
+    "sft": (sft_learns, 5e-3),
     **{
         stage: (lambda *place, stage=stage: preference_learns(*place, stage), 3e-3)
         for stage in ("reward", "dpo", "simpo", "kto", "orpo")
