@@ -20,6 +20,7 @@ def plan_text(plan: Plan) -> str:
         pairs(dict(_summary(plan))),
         "Settings (· holds its default, presets from " + plan.preset_source + ")\n" + _settings(plan),
         *_findings(plan),
+        *(["Planned, not run by us yet\n  " + "; ".join(plan.planned)] if plan.planned else []),
         *_forecast(plan),
         "Command\n  " + shlex.join([*plan.argv, "RUN_FOLDER"]),
     ]

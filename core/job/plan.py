@@ -99,10 +99,23 @@ class Plan(BaseModel):
     forecast: Forecast | None = None
     """Memory, time and disk; null when nothing of the model is here to know its size from."""
 
+    planned: list[str] = []
+    """What this plan relies on and nobody has run here yet; such things are called planned, not supported."""
+
     @property
     def job_spec(self) -> JobSpec:
         """The resolved job as an object."""
         return JobSpec.model_validate(self.job)
+
+
+def planned_things(job: JobSpec, machine: Machine) -> list[str]:
+    """The parts of a job on a machine that were written after their libraries' documentation and never run."""
+    things = []
+    if machine.has_gpu:
+        things.append("training on a GPU")
+    if getattr(job.stage, "vllm", "off") != "off":
+        things.append("answers sampled by vLLM")
+    return things
 
 
 def make_plan(
@@ -139,6 +152,7 @@ def make_plan(
         versions=versions(),
         files=[_fingerprint(path, home) for path in data_files(resolved.job)],
         seed=job.train.seed,
+        planned=planned_things(resolved.job, machine),
         git=git_state(),
         model_kind=place.kind,
         parameters=parameters,
