@@ -98,6 +98,19 @@ def test_light_rooms_stay_light_in_a_fresh_process():
     assert (answer.stdout.strip(), answer.stderr) == ("[]", "")
 
 
+def test_the_board_brings_gradio_and_none_of_the_training_libraries():
+    names = [name for name in modules() if room_of(name) == "webui"]
+    program = (
+        "import importlib, sys\n"
+        f"for name in {names!r}:\n    importlib.import_module(name)\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert answer.stdout.strip() == "['gradio']", answer.stderr
+
+
 def test_arrows_point_down():
     wrong = []
     for module in modules():
@@ -154,6 +167,7 @@ REGISTERS = {
     "core.engines": ("ENGINES", "Spec"),
     "core.export": ("TARGETS", "Spec"),
     "core.launchers": ("LAUNCHERS", "submit"),
+    "webui.pages": ("PAGES", "PATH"),
     "data.formats": ("FORMATS", "NAME"),
 }
 

@@ -1,0 +1,1 @@
+"""The board: pages over the same core functions as the command line. Nothing imports this but `factory board`."""

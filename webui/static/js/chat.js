@@ -1,0 +1,2 @@
+/** Fill the page. */
+export function start(root) {}
