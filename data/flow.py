@@ -23,6 +23,8 @@ PROMPTS = 3
 """Questions kept to ask before and after training."""
 SAMPLE = 256
 """Records looked at to find the format."""
+NAMES = 100
+"""Column names that are told, for somebody to choose from."""
 
 
 @dataclass
@@ -36,6 +38,8 @@ class FileInfo:
     match: Match
     shape: str
     stages: dict[str, bool | str]
+    names: list[str] = field(default_factory=list)
+    """Columns of the records looked at, at most NAMES."""
     tally: Tally = field(default_factory=Tally)
     used: int = 0
 
@@ -49,6 +53,7 @@ class FileInfo:
             "format": self.match.format,
             "sure": self.match.sure,
             "columns": dict(self.match.columns),
+            "names": self.names,
             "why": self.match.why,
             "asks": [ask.to_json() for ask in self.match.asks],
             "shape": self.shape,
@@ -163,8 +168,16 @@ class Flow:
         found = explain(records, resolved.source)
         match, shape = choose(found, self._needs, self._stage)
         refuse_pictures(records, match, self._model)
+        names = list(dict.fromkeys(str(name) for record in records for name in record))[:NAMES]
         info = FileInfo(
-            str(opened.path), opened.kind, opened.encoding, opened.detail, match, shape, stages_for(found)
+            str(opened.path),
+            opened.kind,
+            opened.encoding,
+            opened.detail,
+            match,
+            shape,
+            stages_for(found),
+            names,
         )
         return opened, itertools.chain(sample, opened.items), info
 

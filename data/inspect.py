@@ -130,6 +130,7 @@ def _told(end: Mapping[str, Any], tally: Tally, lengths: dict[str, Any], stage: 
         "format": first["format"],
         "sure": first["sure"],
         "columns": {word: name for word, name in first["columns"].items() if word != "border"},
+        "names": first["names"],
         "why": first["why"],
         "read": tally.read,
         "kept": tally.kept,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Job = Mapping[str, Any]
@@ -26,10 +26,13 @@ class Card:
     change: str
     command: str
     """Ready to copy."""
+    changes: Changes = field(default_factory=dict)
+    """The same change as dotted fields and values, for a form to take over; empty where no setting mends it."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
-        return {name: getattr(self, name) for name in ("code", "cause", "setting", "change", "command")}
+        names = ("code", "cause", "setting", "change", "command", "changes")
+        return {name: getattr(self, name) for name in names}
 
     def lines(self) -> list[str]:
         """The card for people, two columns."""
@@ -208,7 +211,7 @@ def card(code: str | None, job: Job, *, id: str, job_file: str, checkpoint: bool
         command = f"factory resume {id}"
     else:
         command = " ".join([again, *(f"-o {name}={_word(value)}" for name, value in changes.items())])
-    return Card(known, row.cause, row.setting, row.change, command)
+    return Card(known, row.cause, row.setting, row.change, command, changes)
 
 
 def _word(value: Any) -> str:

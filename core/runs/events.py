@@ -139,8 +139,8 @@ class Error(Event):
     code: str
     message: str
     field: str | None = None
-    advice: dict[str, str | None] | None = None
-    """The error card: cause, setting, change, command."""
+    advice: dict[str, Any] | None = None
+    """The error card: cause, setting, change, command, changes."""
 
 
 class Done(Event):

@@ -1,0 +1,23 @@
+// Sends a file as it is, in one stream, and tells how far it is.
+import { Refusal, t } from "../base.js";
+
+/** {answered, abort}: `answered` resolves to the server's answer or rejects with a Refusal; `onProgress(sent, total)` in bytes. */
+export function upload(path, file, onProgress) {
+  const request = new XMLHttpRequest();
+  const answered = new Promise((resolve, reject) => {
+    const refused = (code, message) => reject(new Refusal(request.status, { code, message }));
+    request.open("POST", `/api${path}`);
+    request.responseType = "json";
+    request.setRequestHeader("content-type", "application/octet-stream");
+    request.upload.onprogress = (event) => onProgress(event.loaded, event.total || file.size);
+    request.onload = () => {
+      if (request.status < 300) resolve(request.response);
+      else if (request.response?.error) reject(new Refusal(request.status, request.response.error));
+      else refused("http", `${request.status} ${request.statusText}`);
+    };
+    request.onerror = () => refused("no_answer", t("board.offline"));
+    request.onabort = () => refused("aborted", "");
+    request.send(file);
+  });
+  return { answered, abort: () => request.abort() };
+}

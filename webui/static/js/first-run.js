@@ -1,0 +1,59 @@
+// What a home without runs shows: one click to a first trained model.
+import { api, duration, el, t, toast } from "./base.js";
+import { put, sign } from "./dom.js";
+
+const RECIPE = "quickstart";
+
+/** The card for somebody who has not trained anything yet. */
+export function welcome() {
+  const minutes = el("span", {}, t("first.title"));
+  const about = el("p.sub", {}, t("first.text"));
+  const go = el("button.btn.primary.large", { type: "button", "data-testid": "first-run" }, sign("play", 15), t("first.start"));
+  go.addEventListener("click", () => begin(go));
+  estimate().then((seconds) => seconds && put(minutes, t("first.title_time", { time: duration(Math.ceil(seconds / 60) * 60) })), () => {});
+  return el("section.card.welcome", { "data-testid": "welcome" },
+    el("img", { src: "/ui/mark.svg", alt: "", width: 44, height: 44 }),
+    el("h2", {}, minutes), about,
+    el("ol.steps", {}, ["first.step1", "first.step2", "first.step3"].map((key) => el("li", {}, t(key)))),
+    go,
+    el("p.sub.ways", {}, t("first.or"), " ", el("a", { href: "/data" }, t("first.data")), " · ", el("a", { href: "/new?import=1" }, t("first.yaml")), " · ", el("a", { href: "/new" }, t("first.form"))));
+}
+
+async function recipe() {
+  const { recipes } = await api("/recipes");
+  const found = recipes.find((one) => one.name === RECIPE);
+  if (!found) throw new Error(t("first.gone"));
+  return found.yaml;
+}
+
+async function estimate() {
+  const { plan } = await api("/jobs/plan", { yaml: await recipe(), quick: true });
+  return plan?.forecast?.seconds ?? null;
+}
+
+async function begin(button) {
+  button.disabled = true;
+  try {
+    const { run } = await api("/jobs/submit", { yaml: await recipe(), draft: draft() });
+    location.href = `/run?id=${encodeURIComponent(run.id ?? run)}`;
+  } catch (reason) {
+    toast(reason.message, "err");
+    button.disabled = false;
+  }
+}
+
+/** The same word for every try from this tab: a double click or a lost answer starts one run. */
+function draft() {
+  const kept = sessionStorage.getItem("factory-first-draft") ?? uuid();
+  sessionStorage.setItem("factory-first-draft", kept);
+  return kept;
+}
+
+/** crypto.randomUUID is missing where the page is not secure (http on another host). */
+function uuid() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6] & 15) | 64;
+  bytes[8] = (bytes[8] & 63) | 128;
+  const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
+}
