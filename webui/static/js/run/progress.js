@@ -40,7 +40,7 @@ export class Progress {
     }
     this.total = this.page.start?.total_steps ?? detail.total_steps ?? null;
     if (this.pace === null && detail.left_seconds && this.total > this.step) this.pace = detail.left_seconds / (this.total - this.step);
-    this.element.hidden = detail.state === "queued" || (!this.step && detail.state !== "running");
+    this.element.hidden = detail.state === "queued" || (!this.step && !ENDED.has(detail.state));
     this.tick();
     this.drawTiles();
   }

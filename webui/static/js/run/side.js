@@ -1,6 +1,6 @@
 // The column at the right: the machine, checkpoints, what happened, settings.
 import { bytes, el, figure, number, t } from "../base.js";
-import { fill, put } from "../dom.js";
+import { fill, put, sign } from "../dom.js";
 import { ALIVE, clock, dotted, ENDED, eventWords, gib, moment, settingText } from "../words.js";
 
 const MOST = 100; // events shown
@@ -88,7 +88,7 @@ export class Side {
     const own = detail.defaults_changed ?? {};
     const row = ([name, value]) => el("tr", {}, el("th.mono", { scope: "row" }, name), el("td.num", {}, settingText(value)));
     const rest = Object.entries(dotted(detail.job)).filter(([name]) => !(name in own));
-    fill(this.settings, el("div.card-head", {}, el("h2", {}, t("side.settings")), el("a.btn.small.plain", { href: `/api/runs/${detail.id}/files/job`, download: true }, t("side.yaml"))),
+    fill(this.settings, el("div.card-head", {}, el("h2", {}, t("side.settings")), el("a.btn.small.plain", { href: `/api/runs/${detail.id}/files/job`, download: true }, sign("down", 14), t("side.yaml"))),
       el("table.t.slim.settings", {}, el("caption.hide", {}, t("side.own")), el("tbody", {}, Object.entries(own).map(row))),
       el("details", {}, el("summary", {}, t("side.all", { n: rest.length })), el("table.t.slim.settings", {}, el("tbody", {}, rest.map(row)))));
   }
