@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Start Factory: make .venv beside this file, keep it at requirements.txt, hand over to the command line.
 
-    python launch.py                      what there is to do
+    python launch.py                      open the board in a browser
+    python launch.py --help               what else there is to do
     python launch.py train job.yaml       any word of `factory`
     python launch.py test [pytest words]  the tests
     python launch.py --no-venv ...        in the active environment (venv, conda) instead of .venv
@@ -46,7 +47,7 @@ def main(words):
     if testing:
         os.chdir(HERE)
         return _become([_python(environment), "-m", "pytest", *words[1:]])
-    return _become([_python(environment), "-P", "-m", "core.cli", *words])
+    return _become([_python(environment), "-P", "-m", "core.cli", *(words or ["board", "--open"])])
 
 
 def _too_old():

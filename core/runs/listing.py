@@ -70,6 +70,15 @@ def rows(home: Path) -> list[Row]:
     return sorted(found, key=lambda row: row.status.record.get("created") or 0.0)
 
 
+def row(run: Run, status: Status) -> Row:
+    """The row of one run whose status is known."""
+    place = None
+    if status.state == "queued":
+        tickets = enumerate(Queue().line(), start=1)
+        place = next((place for place, ticket in tickets if ticket.key == status.record.get("ticket")), None)
+    return Row(status, _step(run, status), place)
+
+
 def _step(run: Run, status: Status) -> int | None:
     if status.state in ENDS:
         step: int | None = status.record.get("step")
