@@ -200,7 +200,7 @@ export class Chart {
       this.legend.replaceChildren(el("span.step"), ...curves.map((one, at) => el("span", {}, el("i", { style: `background:${this.colours?.[at]}` }), el("span.name", {}, one.label), el("b"))));
     }
     const [first, ...rest] = this.legend.children;
-    put(first, t("chart.step", { step: number(step) }));
+    put(first, this.options.at?.(step) ?? t("chart.step", { step: number(step) }));
     rest.forEach((item, at) => {
       item.firstChild.style.background = this.colours?.[at];
       put(item.children[1], curves[at].label);

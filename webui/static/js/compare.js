@@ -1,5 +1,5 @@
 // Several runs beside each other: curves on top of each other, settings that differ, last numbers, answers.
-import { ago, api, el, figure, later, t } from "./base.js";
+import { ago, api, el, figure, later, short, t } from "./base.js";
 import { Chart, COLOURS, smoothingControl } from "./chart.js";
 import { fill, query, sign } from "./dom.js";
 import { live } from "./live.js";
@@ -63,7 +63,7 @@ class ComparePage {
     const ids = this.runs.map((run) => run.id);
     fill(this.root.querySelector(".btns"), el("a.btn", { href: `/compare?ids=${ids[0]}`, "data-testid": "pick-again" }, t("compare.others")));
     this.grid = el("div.charts");
-    fill(this.body, this.legend(), el("section.curves", { "aria-label": t("run.curves") }, el("div.chart-tools", {}, el("h2", {}, t("run.curves")), smoothingControl((weight) => this.smooth(weight), this.weight), el("span.sub.hint", {}, t("chart.hint"))), this.grid), this.differing(), this.final(), this.samples());
+    fill(this.body, this.legend(), this.differing(), el("section.curves", { "aria-label": t("run.curves") }, el("div.chart-tools", {}, el("h2", {}, t("run.curves")), smoothingControl((weight) => this.smooth(weight), this.weight), this.axis(), el("span.sub.hint", {}, t("chart.hint"))), this.grid), this.final(), this.samples());
     await Promise.all(this.runs.map(async (run) => {
       const { series, next } = await api(`/runs/${run.id}/metrics?points=2000`);
       run.series.load(series);
@@ -81,6 +81,17 @@ class ComparePage {
     this.weight = weight;
     localStorage.setItem("factory-smoothing", String(weight));
     this.charts?.forEach((chart) => chart.update());
+  }
+
+  /** Steps, or shares of each run: runs of different lengths lie on top of each other only by share. */
+  axis() {
+    const button = el("button.btn.small", { type: "button", "aria-pressed": "false", "data-testid": "by-share", onclick: () => {
+      this.byShare = !this.byShare;
+      button.setAttribute("aria-pressed", String(this.byShare));
+      this.charts?.forEach((chart) => chart.reset());
+      this.charts?.forEach((chart) => chart.rebuild());
+    } }, t("compare.by_share"));
+    return button;
   }
 
   legend() {
@@ -103,12 +114,18 @@ class ComparePage {
     const evals = names.filter((metric) => metric.startsWith("eval_")).map((metric) => [metric]);
     const wanted = [...order.slice(0, 1), ...evals.slice(0, 1), ...order.slice(1), ...evals.slice(1)];
     if (!wanted.length) return fill(this.grid, el("p.empty", {}, t("compare.no_curves")));
-    this.charts = wanted.slice(0, 40).map(([metric]) => new Chart(() => this.curves(metric), { name: metric, title: metricName(metric), group: "compare", smoothing: () => this.weight }));
+    this.charts = wanted.slice(0, 40).map(([metric]) => new Chart(() => this.curves(metric), { name: metric, title: metricName(metric), group: "compare", smoothing: () => this.weight, at: (x) => (this.byShare ? `${Math.round(x)} %` : null) }));
     return fill(this.grid, this.charts.map((chart) => chart.element));
   }
 
   curves(metric) {
-    return this.runs.filter((run) => !this.hidden.has(run.id) && run.series.columns.has(metric)).map((run) => ({ label: name(run), colour: run.colour, points: metric.startsWith("eval_"), ...run.series.columns.get(metric) }));
+    return this.runs.filter((run) => !this.hidden.has(run.id) && run.series.columns.has(metric)).map((run) => ({ label: name(run), colour: run.colour, points: metric.startsWith("eval_"), ...this.placed(run, run.series.columns.get(metric)) }));
+  }
+
+  placed(run, column) {
+    if (!this.byShare) return column;
+    const all = run.total_steps || column.x.at(-1) || 1;
+    return { x: column.x.map((step) => (100 * step) / all), y: column.y };
   }
 
   table(title, first, rows, testid) {
@@ -131,7 +148,7 @@ class ComparePage {
       const numbers = this.runs.map((run) => values[run.id]).filter((value) => typeof value === "number");
       const sense = better(metric);
       const best = sense && numbers.length > 1 && new Set(numbers).size > 1 ? (sense > 0 ? Math.max(...numbers) : Math.min(...numbers)) : null;
-      return el("tr", {}, el("th", { scope: "row" }, metricName(metric)), this.runs.map((run) => el("td.num", {}, figure(values[run.id]), best !== null && values[run.id] === best ? el("span.chip.ok", {}, t("side.best")) : null)));
+      return el("tr", {}, el("th", { scope: "row" }, metricName(metric)), this.runs.map((run) => el("td.num", {}, Math.abs(values[run.id]) >= 1e4 ? short(values[run.id]) : figure(values[run.id]), best !== null && values[run.id] === best ? el("span.chip.ok", {}, t("side.best")) : null)));
     });
     return rows.length ? this.table(t("compare.final"), t("compare.metric"), rows, "final") : null;
   }

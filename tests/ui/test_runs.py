@@ -1,0 +1,158 @@
+"""The list of runs: found, sorted, chosen by keys, renamed, deleted; a thousand cost no more than a screenful."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.ui.conftest import PHONE, Board, a_board, ready
+from tests.ui.made import alive, make_run
+
+NODES = "document.querySelectorAll('*').length"
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
+    home = tmp_path_factory.mktemp("runs") / "home"
+    for number in range(1000):
+        state = ("succeeded", "stopped", "failed", "succeeded")[number % 4]
+        make_run(
+            home,
+            f"sweep-{number:03}",
+            state=state,
+            steps=3,
+            age=90_000 + 60 * number,
+            seed=number,
+            samples=False,
+        )
+    make_run(home, "dpo-one", age=500, job={"stage": "dpo", "data": "data/samples/preference.jsonl"})
+    with a_board(home) as one:
+        yield one
+
+
+@pytest.fixture
+def runs(board: Board, page: Page) -> Page:
+    return ready(page, board.url())
+
+
+def names(page: Page) -> list[str]:
+    return page.locator("tr[data-run] .name a").all_inner_texts()
+
+
+def row(page: Page, name: str) -> Locator:
+    return page.locator("tr[data-run]").filter(has=page.get_by_role("link", name=name, exact=True))
+
+
+def test_a_thousand_runs_are_a_screenful_of_elements(runs: Page):
+    expect(runs.get_by_test_id("count")).to_have_text("1,001 runs")
+    assert runs.evaluate(NODES) < 1800
+    runs.evaluate(
+        "window.long = 0; new PerformanceObserver((list) => list.getEntries().forEach((one) => { window.long = "
+        "Math.max(window.long, one.duration); })).observe({entryTypes: ['longtask']})"
+    )
+    for place in (0.3, 0.9, 0.5, 1.0):
+        runs.evaluate(f"window.scrollTo(0, document.body.scrollHeight * {place})")
+        runs.wait_for_timeout(80)
+    expect(runs.get_by_role("link", name="sweep-999", exact=True)).to_be_in_viewport()
+    assert runs.evaluate(NODES) < 1800
+    assert runs.evaluate("window.long") < 400
+
+
+def test_search_state_and_kind_narrow_the_list(runs: Page):
+    runs.get_by_test_id("search").fill("sweep-01")
+    expect(runs.get_by_test_id("count")).to_have_text("10 of 1,001 runs")
+    runs.get_by_test_id("filter-state").select_option("failed")
+    expect(runs.locator("tr[data-run]")).to_have_count(2)
+    runs.get_by_test_id("search").fill("")
+    runs.get_by_test_id("filter-state").select_option("")
+    runs.get_by_test_id("filter-stage").select_option("dpo")
+    expect(runs.locator("tr[data-run]")).to_have_count(1)
+    runs.get_by_test_id("search").fill("nothing like it")
+    expect(runs.locator(".empty")).to_be_visible()
+
+
+def test_a_click_on_a_heading_sorts_and_a_second_one_turns_it(runs: Page):
+    assert names(runs)[0] == "dpo-one"
+    runs.locator('[data-sort="name"]').click()
+    expect(runs.locator("th[aria-sort=ascending]")).to_have_text("Name")
+    assert names(runs)[:2] == ["dpo-one", "sweep-000"]
+    runs.locator('[data-sort="name"]').click()
+    assert names(runs)[0] == "sweep-999"
+
+
+def test_the_list_is_worked_by_keys_alone(runs: Page, board: Board):
+    runs.keyboard.press("/")
+    runs.keyboard.type("sweep-00")
+    expect(runs.locator("tr[data-run]")).to_have_count(10)
+    runs.keyboard.press("Tab")
+    runs.evaluate("document.activeElement.blur()")
+    for key in ("j", "x", "j", "j", "x"):
+        runs.keyboard.press(key)
+    expect(runs.locator("tr.picked")).to_have_count(2)
+    expect(runs.locator("tr.current .name a")).to_have_text("sweep-002")
+    runs.keyboard.press("k")
+    expect(runs.locator("tr.current .name a")).to_have_text("sweep-001")
+    runs.keyboard.press("c")
+    runs.wait_for_url("**/compare?ids=*")
+    expect(runs.get_by_test_id("compare-run")).to_have_count(2)
+    runs.go_back()
+    runs.wait_for_selector("[data-started]")
+    runs.keyboard.press("j")
+    runs.keyboard.press("Enter")
+    runs.wait_for_url("**/run?id=*")
+    runs.keyboard.press("n")
+    runs.wait_for_url("**/new")
+
+
+def test_a_run_is_renamed_tagged_and_found_by_its_tag(runs: Page, board: Board):
+    made = make_run(board.home, "to-name")
+    row(runs, "to-name").get_by_role("button", name="Actions for to-name").click()
+    runs.get_by_role("menuitem", name="Rename").click()
+    runs.locator("#ask-title").fill("named well")
+    runs.get_by_test_id("ask-yes").click()
+    row(runs, "named well").get_by_role("button", name="Actions for").click()
+    runs.get_by_role("menuitem", name="Tags and note").click()
+    runs.locator("#ask-tags").fill("keep, baseline")
+    runs.locator("#ask-note").fill("a note")
+    runs.get_by_test_id("ask-yes").click()
+    row(runs, "named well").get_by_role("button", name="keep", exact=True).click()
+    expect(runs.locator("tr[data-run]")).to_have_count(1)
+    expect(runs.locator(f'[data-run="{made.id}"]')).to_be_visible()
+
+
+def test_deleting_asks_with_the_size_and_moves_to_the_trash(runs: Page, board: Board):
+    made = [make_run(board.home, f"to-delete-{number}") for number in range(2)]
+    runs.get_by_test_id("search").fill("to-delete")
+    for name in ("to-delete-0", "to-delete-1"):
+        row(runs, name).get_by_role("checkbox").check()
+    runs.get_by_test_id("delete").click()
+    expect(runs.get_by_test_id("ask")).to_contain_text("Delete 2 runs?")
+    expect(runs.get_by_test_id("ask")).to_contain_text("KiB")
+    runs.keyboard.press("Escape")
+    assert all(run.path.is_dir() for run in made)
+    runs.get_by_test_id("delete").click()
+    runs.get_by_test_id("ask-yes").click()
+    expect(runs.locator("tr[data-run]")).to_have_count(0)
+    assert not any(run.path.exists() for run in made)
+    assert len(list((board.home / "trash").iterdir())) >= 2
+
+
+def test_a_living_run_cannot_be_deleted_and_shows_what_is_left(runs: Page, board: Board):
+    made = make_run(board.home, "busy", state="running", steps=10, total=100, age=20)
+    with alive(made):
+        expect(row(runs, "busy").get_by_test_id("state")).to_have_text("Running")
+        expect(row(runs, "busy").locator(".time")).to_contain_text("left")
+        row(runs, "busy").get_by_role("button", name="Actions for busy").click()
+        expect(runs.get_by_role("menuitem", name="Delete")).to_be_disabled()
+    expect(row(runs, "busy").get_by_test_id("state")).to_have_text("Lost")
+
+
+def test_on_a_phone_each_run_is_a_card(board: Board, tab: Callable[..., Page]):
+    page = tab(board, "/", viewport=PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    first = page.locator("tr[data-run]").first
+    expect(first.locator(".name a")).to_be_in_viewport()
+    expect(first.get_by_test_id("state")).to_be_in_viewport()
+    assert page.evaluate(NODES) < 1800
