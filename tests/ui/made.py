@@ -9,14 +9,14 @@ import random
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from core.job.spec import JobSpec
-from core.runs.folder import Run, create_run
+from core.runs.folder import Run
 from core.runs.locks import take
 from core.runs.states import new_record
-from core.runs.storage import write_json
 
 JOB: Mapping[str, Any] = {
     "name": "quickstart",
@@ -51,13 +51,10 @@ def make_run(
     A state that is no end needs its lock held to be believed: see `alive`.
     """
     text = {**JOB, "name": name, **(job or {})}
-    spec = JobSpec.model_validate(text)
-    plain = spec.model_dump(mode="json")
-    given = {"name", "model.name", "data.path", "stage.name", "method.name", "method.rank", "train.epochs"}
-    given |= {"train.batch_size", "train.learning_rate"}
-    defaults = [field for field in _dotted(plain) if field not in given]
+    plain, defaults = _resolved(json.dumps({**text, "name": JOB["name"]}))
+    plain = {**plain, "name": name}
     total = total or steps
-    run = create_run(home, _yaml(text), plain, {"steps": total, "defaults": defaults, "engine": "trl"})
+    run = _folder(home, name, _yaml(text), plain, {"steps": total, "defaults": defaults, "engine": "trl"})
     began = time.time() - age
     written = _Events(began, random.Random(seed))
     written.state("queued"), written.state("starting")
@@ -82,7 +79,7 @@ def make_run(
         "step": steps,
         **(facts or {}),
     }
-    write_json(run.state_json, record)
+    run.state_json.write_text(json.dumps(record), "utf-8")
     return run
 
 
@@ -166,6 +163,28 @@ def append(run: Run, *events: Mapping[str, Any]) -> None:
     text = "".join(json.dumps({**event, "t": now, "mono": time.monotonic()}) + "\n" for event in events)
     with run.events.open("ab", buffering=0) as file:
         file.write(text.encode())
+
+
+@cache
+def _resolved(text: str) -> tuple[dict[str, Any], list[str]]:
+    plain = JobSpec.model_validate_json(text).model_dump(mode="json")
+    given = {"name", "model.name", "data.path", "stage.name", "method.name", "method.rank", "train.epochs"}
+    given |= {"train.batch_size", "train.learning_rate"}
+    return plain, [field for field in _dotted(plain) if field not in given]
+
+
+def _folder(home: Path, name: str, text: str, job: Mapping[str, Any], plan: Mapping[str, Any]) -> Run:
+    """A run folder as core.runs.folder.create_run makes it, but for the syncs to the disk, which take their time."""
+    run = Run(home / "runs" / f"{time.strftime('%y%m%d-%H%M%S')}-{name}-{os.urandom(2).hex()}")
+    run.checkpoints.mkdir(parents=True)
+    run.job_yaml.write_text(text, "utf-8")
+    for path, content in (
+        (run.job_json, job),
+        (run.plan_json, plan),
+        (run.attempt_json, {"attempt": 1, "resume": None}),
+    ):
+        path.write_text(json.dumps(content), "utf-8")
+    return run
 
 
 def _dotted(values: Any, prefix: str = "") -> Iterator[str]:

@@ -182,7 +182,8 @@ def test_a_flood_of_lines_keeps_the_newest_and_can_be_paged_back(board: Board, r
     assert [line.split()[-1] for line in shown[1:20]] == [str(number) for number in range(19)]
 
 
-def test_a_deleted_run_says_so(board: Board, page: Page, tmp_path: Path):
+def test_a_deleted_run_says_so(board: Board, page: Page, tmp_path: Path, watcher: Watcher):
+    watcher.allow("404")
     made = make_run(board.home, "short-lived")
     ready(page, board.url(f"/run?id={made.id}"))
     made.path.rename(tmp_path / "gone")

@@ -64,7 +64,7 @@ def test_search_state_and_kind_narrow_the_list(runs: Page):
     runs.get_by_test_id("search").fill("sweep-01")
     expect(runs.get_by_test_id("count")).to_have_text("10 of 1,001 runs")
     runs.get_by_test_id("filter-state").select_option("failed")
-    expect(runs.locator("tr[data-run]")).to_have_count(2)
+    expect(runs.locator("tr[data-run]")).to_have_count(3)
     runs.get_by_test_id("search").fill("")
     runs.get_by_test_id("filter-state").select_option("")
     runs.get_by_test_id("filter-stage").select_option("dpo")
@@ -102,6 +102,7 @@ def test_the_list_is_worked_by_keys_alone(runs: Page, board: Board):
     runs.keyboard.press("j")
     runs.keyboard.press("Enter")
     runs.wait_for_url("**/run?id=*")
+    runs.wait_for_selector("[data-started]")
     runs.keyboard.press("n")
     runs.wait_for_url("**/new")
 
@@ -136,7 +137,7 @@ def test_deleting_asks_with_the_size_and_moves_to_the_trash(runs: Page, board: B
     runs.get_by_test_id("ask-yes").click()
     expect(runs.locator("tr[data-run]")).to_have_count(0)
     assert not any(run.path.exists() for run in made)
-    assert len(list((board.home / "trash").iterdir())) >= 2
+    assert len(list((board.home / "trash" / "runs").iterdir())) >= 2
 
 
 def test_a_living_run_cannot_be_deleted_and_shows_what_is_left(runs: Page, board: Board):

@@ -64,6 +64,10 @@ class Load(Answer):
 
     cpu_percent: float
     memory_used: int
+    memory: int
+    disk: int
+    """Of the file system that the home is on."""
+    disk_free: int
     gpus: list[Json] = []
     """Per GPU: index, busy (percent), memory_used, memory (bytes)."""
     per_run: dict[str, Json] = {}

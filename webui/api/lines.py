@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,15 @@ def size_of(path: Path) -> int:
 
 
 def read_events(
-    path: Path, offset: int, most: int = EVENT_BYTES, limit: int | None = None
+    path: Path,
+    offset: int,
+    most: int = EVENT_BYTES,
+    limit: int | None = None,
+    skip: Collection[str] = (),
 ) -> tuple[list[Any], int]:
     """Events from an offset on as plain dicts with the offset behind each in `end`, and where to go on.
 
-    An offset beyond the end means the end; one inside a line means the next line.
+    An offset beyond the end means the end; one inside a line means the next line. Kinds in `skip` are left out.
     """
     offset = _to_line(path, min(offset, size_of(path)))
     lines, reached = read_lines(path, offset, most)
@@ -51,7 +56,7 @@ def read_events(
         if limit is not None and len(found) >= limit:
             return found, found[-1]["end"]
         event = _event(line.content, line.end)
-        if event is not None:
+        if event is not None and event["event"] not in skip:
             found.append(event)
     return found, reached
 

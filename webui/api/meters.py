@@ -31,11 +31,15 @@ class Meters:
         """The load now; per run for those that are watched. Bytes, and percent."""
         with self._lock:
             memory, machine = psutil.virtual_memory(), self._here.machine()
+            home = self._here.home
+            disk = psutil.disk_usage(str(next(place for place in (home, *home.parents) if place.exists())))
             runs = {run.id: used for run in watched if (used := self._run(run)) is not None}
             return {
                 "cpu_percent": psutil.cpu_percent(None),
                 "memory_used": max(0, machine.memory - min(memory.available, machine.memory)),
                 "memory": machine.memory,
+                "disk": disk.total,
+                "disk_free": disk.free,
                 "gpus": [
                     {"index": gpu.index, "memory_used": gpu.memory - gpu.memory_free, "memory": gpu.memory}
                     for gpu in machine.gpus

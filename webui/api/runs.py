@@ -125,11 +125,17 @@ def events(
         int, Query(ge=0, le=2**62, description="Byte offset: `end` of the last event known.")
     ] = 0,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    skip: Annotated[
+        str | None, Query(max_length=200, description="Kinds to leave out, with commas between: metric.")
+    ] = None,
 ) -> Response:
     """Events from a byte offset on; polling this is the same as the stream."""
     over = read_status(run).over  # asked before reading, or the last events could be missed
-    found, reached = lines.read_events(run.events, after, 4 << 20, limit)
-    return as_json({"events": found, "next": reached, "over": over and len(found) < limit})
+    found, reached = lines.read_events(run.events, after, 4 << 20, limit, skip=tuple((skip or "").split(",")))
+    last = (
+        reached >= lines.size_of(run.events) or reached == after
+    )  # behind a torn last line nothing comes any more
+    return as_json({"events": found, "next": reached, "over": over and last})
 
 
 @router.get("/runs/{id}/metrics", response_model=Metrics)

@@ -112,13 +112,13 @@ export function ask({ title, text, yes, danger = false, fields = [] }) {
   return new Promise((resolve) => {
     const inputs = fields.map((one) => el(one.long ? "textarea.field" : "input.field", { id: `ask-${one.name}`, name: one.name, value: one.value ?? "", maxlength: one.most, rows: one.long ? 5 : null, placeholder: one.placeholder, autocomplete: "off" }));
     const form = el("form", { method: "dialog" },
-      el("h2", { id: "ask-title" }, title),
+      el("h2", { id: "ask-heading" }, title),
       text ? el("p.sub", {}, text) : null,
       fields.map((one, at) => el("label.ask-field", { for: `ask-${one.name}` }, el("span", {}, one.label), inputs[at])),
       el("div.btns", {},
         el("button.btn", { type: "button", value: "no", onclick: () => dialog.close("no") }, t("ask.cancel")),
         el(`button.btn.${danger ? "danger.solid" : "primary"}`, { type: "submit", value: "yes", "data-testid": "ask-yes" }, yes)));
-    const dialog = el("dialog.ask", { "aria-labelledby": "ask-title", "data-testid": "ask" }, form);
+    const dialog = el("dialog.ask", { "aria-labelledby": "ask-heading", "data-testid": "ask" }, form);
     document.body.append(dialog);
     dialog.addEventListener("close", () => {
       dialog.remove();

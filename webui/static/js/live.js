@@ -246,8 +246,15 @@ class Live {
       state: () => want.handlers.state?.(data.row),
       gone: () => want.handlers.gone?.(),
     }[type];
-    want.chain = want.chain.then(work).catch((reason) => console.warn("live:", reason.message));
+    this.queue(want, work).catch(() => setTimeout(() => this.catchUp(), BACKOFF[3])); // what it asked for did not come
     return undefined;
+  }
+
+  /** One thing after another for a run; a failure fails its own caller, not what comes behind it. */
+  queue(want, work) {
+    const done = want.chain.then(work);
+    want.chain = done.catch(() => {});
+    return done;
   }
 
   async takeEvents(id, want, batch) {
@@ -288,14 +295,11 @@ class Live {
 
   /** Whatever is new of everything this tab follows, by plain requests. Rejects when the server does not answer. */
   async ask() {
-    const work = [...this.wants].map(([id, want]) => {
-      want.chain = want.chain.catch(() => {}).then(async () => {
-        await this.fetchEvents(id, want);
-        await this.fetchLog(id, want);
-        want.handlers.state?.(await api(`/runs/${id}`));
-      });
-      return want.chain;
-    });
+    const work = [...this.wants].map(([id, want]) => this.queue(want, async () => {
+      await this.fetchEvents(id, want);
+      await this.fetchLog(id, want);
+      want.handlers.state?.(await api(`/runs/${id}`));
+    }));
     if (this.list) work.push(api("/runs").then((told) => this.list({ ...told, whole: true })));
     if (this.machine.size) work.push(api("/machine").then((told) => this.machine.forEach((handler) => handler(told.load))));
     await Promise.all(work);
