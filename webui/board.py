@@ -18,9 +18,10 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # Gradio reads it while it is 
 
 import gradio as gr
 
+from webui.labels import all_words
 from webui.pages import PAGES
 from webui.theme import theme
-from webui.words import LANGUAGES, TEXT, word, words
+from webui.words import TEXT, word
 
 STATIC = Path(__file__).resolve().parent / "static"
 NAV = ("runs", "new", "compare", "chat", "data", "models")
@@ -76,7 +77,7 @@ def _page(page: Any, home: Path) -> None:
 @cache
 def translations() -> Any:
     """Our words for Gradio's own parts, which follow the language of the browser (static/js/first.js sets it)."""
-    return gr.I18n(**{browser: dict(words(language)) for language, browser in LANGUAGES.items()})
+    return gr.I18n(**all_words())
 
 
 def head() -> str:

@@ -44,9 +44,7 @@ def test_both_languages_fill_the_same_places():
 def test_no_script_makes_markup_of_a_string(path):
     text = path.read_text("utf-8")
     assert (
-        re.findall(
-            r"\.(?:inner|outer|insertAdjacent)HTML|document\.write|\beval\(|new Function|srcdoc", text
-        )
+        re.findall(r"\.(?:inner|outer|insertAdjacent)HTML|document\.write|\beval\(|new Function|srcdoc", text)
         == []
     )
 

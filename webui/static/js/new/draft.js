@@ -1,0 +1,58 @@
+// Where a job begins (a copied run, a recipe, a file, the draft) and how the draft outlives a reload.
+import { api, toast } from "../base.js";
+
+const KEY = "factory-draft";
+
+function stored() {
+  try { return JSON.parse(localStorage.getItem(KEY)) ?? {}; } catch { return {}; }
+}
+
+function store(draft) {
+  try { localStorage.setItem(KEY, JSON.stringify(draft)); } catch { /* private windows keep nothing */ }
+}
+
+/** The id under which this draft starts at most one run, in however many windows. */
+export const draftId = () => stored().id;
+
+export function remember(form) {
+  let known = stored().text ?? "";
+  form.on("text", () => {
+    if (form.text === known && stored().id) return;
+    known = form.text;
+    store({ text: form.text, have: form.values.have, id: uuid() });
+  });
+}
+
+/** A random UUID; the browser's own function is only there on https and on this machine itself. */
+function uuid() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  return [...bytes].map((one) => one.toString(16).padStart(2, "0")).join("").replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
+}
+
+export const forget = () => { try { localStorage.removeItem(KEY); } catch { /* nothing kept */ } };
+
+export async function beginning(form) {
+  const asked = new URLSearchParams(location.search);
+  const draft = stored();
+  form.values.have = draft.have ?? null;
+  try {
+    await form.fill(await text(asked) ?? draft.text ?? "");
+  } catch (refusal) {
+    toast(refusal.message, "err");
+    await form.fill("");
+  }
+  if ([...asked.keys()].length) history.replaceState(null, "", location.pathname);
+  if (asked.get("data")) form.tell("data-chosen");
+}
+
+async function text(asked) {
+  if (asked.get("from")) return (await api(`/runs/${encodeURIComponent(asked.get("from"))}/copy`)).yaml;
+  if (asked.get("preset")) {
+    const { recipes } = await api("/recipes");
+    return recipes.find((one) => one.name === asked.get("preset"))?.yaml;
+  }
+  if (asked.get("data")) return (await api("/jobs/form", { yaml: "", changes: { data: [asked.get("data")] } })).yaml;
+  return null;
+}

@@ -1,0 +1,106 @@
+// Lists of objects: rewards, and the settings of each of several sources. Fields come from the spec.
+import { el, icon, t } from "../base.js";
+import { fixButton, sentence } from "./marks.js";
+
+const CROSS = "M6 6l12 12M18 6 6 18";
+
+export function lists(form) {
+  for (const [id, forms] of Object.entries(form.made.lists)) {
+    const place = document.getElementById(`list-${id.replaceAll(".", "-")}`);
+    if (place) list(form, id, forms, place);
+  }
+}
+
+function list(form, id, forms, place) {
+  const kinds = Object.fromEntries(forms.map((one) => [one.kind, one]));
+  const several = forms.length > 1;
+  const rows = el("div.rows");
+  const add = several ? adder(forms, (kind) => put([...now(), { kind, values: {}, other: {} }], true)) : null;
+  const title = several ? null : el("h3", {}, t(`new.list.${id}`));
+  place.append(...[title, rows, add].filter(Boolean));
+  const now = () => structuredClone(form.values[id] ?? []);
+  const put = (value, fill = false) => form.change({ [id]: value }, { fill });
+  const set = (at, name, value) => {
+    const all = now();
+    all[at].values[name] = value;
+    put(all);
+  };
+  const draw = () => {
+    const all = form.values[id] ?? [];
+    place.hidden = !several && all.length < 2;
+    if (place.hidden) return;
+    rows.replaceChildren(...all.map((row, at) => item(id, kinds[row.kind], row, at, {
+      set: (name, value) => set(at, name, value),
+      remove: several ? () => put(now().filter((_, other) => other !== at), true) : null,
+    })));
+    if (!all.length && several) rows.append(el("p.sub", { "data-testid": `${id}-none` }, t(`new.list.${id}.none`)));
+    mark();
+  };
+  const mark = () => {
+    for (const old of place.querySelectorAll("[data-mark]")) old.remove();
+    for (const one of place.querySelectorAll("[aria-invalid]")) { one.removeAttribute("aria-invalid"); one.removeAttribute("aria-describedby"); }
+    for (const finding of form.all()) {
+      const found = new RegExp(`^${id.replace(".", "\\.")}\\[(\\d+)\\]\\.?([\\w]*)`).exec(finding.field ?? "");
+      if (!found && finding.field !== id) continue;
+      const row = found ? rows.children[+found[1]] : place;
+      const field = found && row?.querySelector(`[data-name="${found[2]}"]`);
+      const home = field ?? row ?? place;
+      const mine = `${id}-${found?.[1] ?? "all"}-${found?.[2] ?? ""}-told`;
+      home.append(el("div.told", { "data-mark": "", id: mine }, el(`div.line.${finding.level}`, {}, el("span", {}, sentence(finding)), fixButton(form, finding))));
+      const input = field?.querySelector("input, select, textarea");
+      if (input && finding.level === "error") { input.setAttribute("aria-invalid", "true"); input.setAttribute("aria-describedby", mine); }
+      if (field) row.querySelector("details")?.setAttribute("open", "");
+    }
+  };
+  form.on("filled", draw);
+  form.on("kinds", draw);
+  form.on("text", () => { if (!place.contains(document.activeElement) || rows.children.length !== (form.values[id] ?? []).length) draw(); });
+  form.on("findings", mark);
+  draw();
+}
+
+function adder(forms, add) {
+  const choice = el("select.field", { "aria-label": t("new.list.add"), "data-testid": "add-reward" },
+    el("option", { value: "" }, t("new.list.add")), forms.map((one) => el("option", { value: one.kind }, one.title)));
+  choice.addEventListener("change", () => { if (choice.value) add(choice.value); choice.value = ""; });
+  return el("div.adder", {}, choice);
+}
+
+function item(id, form, row, at, { set, remove }) {
+  const fields = form?.fields ?? [];
+  const shown = (one) => row.values[one.name] ?? one.value;
+  const changed = (one) => JSON.stringify(shown(one)) !== JSON.stringify(one.value);
+  const lead = fields.filter((one) => one.required || ["weight", "mode", "pattern", "longest", "path"].includes(one.name));
+  const rest = fields.filter((one) => !lead.includes(one));
+  const title = row.kind ? form?.title ?? row.kind : shown(fields[0]);
+  return el("div.item-card", { "data-testid": `${id}-${at}` },
+    el("div.item-head", {}, el("h3", {}, title), remove
+      ? el("button.tool", { type: "button", "aria-label": t("new.list.remove", { name: title }), title: t("new.list.remove", { name: title }), onclick: remove }, icon(CROSS, { size: 15 }))
+      : null),
+    el("div.item-grid", {}, lead.filter((one) => row.kind || one.name !== "path").map((one) => input(id, at, one, shown(one), set))),
+    rest.length ? el("details", { open: rest.some(changed) }, el("summary", {}, t("new.list.rest", { count: rest.length })),
+      el("div.item-grid", {}, rest.map((one) => input(id, at, one, shown(one), set)))) : null);
+}
+
+function input(id, at, field, value, set) {
+  const name = `${id}-${at}-${field.name}`;
+  const change = (read) => (event) => set(field.name, read(event.target));
+  const common = { id: name, "data-testid": name };
+  let made;
+  if (field.widget === "check")
+    made = el("input", { ...common, type: "checkbox", checked: value === true, oninput: change((one) => one.checked) });
+  else if (field.widget === "radio" || field.widget === "choice")
+    made = el("select.field", { ...common, onchange: change((one) => one.value) },
+      field.nullable ? el("option", { value: "" }, t("form.preset")) : null,
+      field.choices.map((one) => el("option", { value: one, selected: one === value }, one)));
+  else if (field.widget === "number")
+    made = el("input.field", { ...common, type: "number", step: "any", value: value ?? "", oninput: change((one) => (one.value === "" ? null : +one.value)) });
+  else if (field.widget === "lines" || field.widget === "pairs" || field.long)
+    made = el("textarea.field", { ...common, rows: field.long ? 5 : 2, value: value ?? "", oninput: change((one) => one.value) });
+  else
+    made = el("input.field", { ...common, type: "text", value: value ?? "", oninput: change((one) => one.value) });
+  const about = el("span.about", {}, [field.help, ...field.facts].join(" · "));
+  const text = el("span.l", {}, field.label);
+  return el(`label.cell${field.widget === "check" ? ".check" : ""}${field.long ? ".whole" : ""}`, { "data-name": field.name, for: name },
+    field.widget === "check" ? [made, text] : [text, made], about);
+}
