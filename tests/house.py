@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.cli": {"data", *SPECS, "core.runs", "core.launchers"},
     "webui": {"data", *SPECS, "core.runs", "core.launchers"},
 }
-HEAVY_HALVES = ("core.stages", "core.methods", "core.engines")
+HEAVY_HALVES = ("core.stages", "core.methods", "core.engines", "core.export")
 LIGHT = tuple(room for room in MAY_IMPORT if room not in ("core.training", "webui"))
 
 

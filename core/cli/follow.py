@@ -247,7 +247,9 @@ def countdown(run: Run) -> Status:
 def closing_words(run: Run, status: Status, samples: list[Sample]) -> str:
     """What is said when a run is over: answers before and after, where the model lies, what to do next."""
     if status.state == "succeeded":
-        return "\n".join([*_answers(samples), f"The model lies in {run.model}", *next_commands(run)])
+        return "\n".join(
+            [*_answers(samples), f"The model lies in {run.model}", *_exports(status), *next_commands(run)]
+        )
     reason = f": {plain(status.reason)}" if status.reason else "."
     lines = [f"Run {run.id} {'is lost' if status.state == 'lost' else status.state}{reason}"]
     if status.over and (checkpoint := _checkpoint(status)):
@@ -270,7 +272,11 @@ def next_commands(run: Run) -> list[str]:
     """The next two commands worth trying, of those this version has."""
     from importlib.util import find_spec
 
-    offers = [("chat", f"factory chat {run.id}"), ("board", "factory board")]
+    offers = [
+        ("chat", f"factory chat {run.id}"),
+        ("export", f"factory export {run.id} --to merged   (or: adapter, gguf, ollama, hub, card)"),
+        ("board", "factory board"),
+    ]
     known = [command for module, command in offers if find_spec(f"core.cli.{module}")]
     always = [
         f"factory logs {run.id}",
@@ -303,6 +309,16 @@ def _answers(samples: list[Sample]) -> list[str]:
     return [*lines, ""] if lines else []
 
 
+def _exports(status: Status) -> list[str]:
+    """What became of the exports that the job asked for."""
+    made = [f"Exported {one['target']} to {one['path']}" for one in status.record.get("exports") or []]
+    missing = [
+        coloured(f"error  {plain(one)}", typer.colors.RED)
+        for one in status.record.get("exports_missing") or []
+    ]
+    return [*made, *missing, *([f"Try again: factory export {status.run.id} --to TARGET"] if missing else [])]
+
+
 def _entry(label: str, text: str) -> str:
     one = " ".join(plain(text).split())
     return f"  {label:<6}  {one[:500] or '(nothing)'}{'…' if len(one) > 500 else ''}"
@@ -315,7 +331,7 @@ def _checkpoint(status: Status) -> str | None:
 
 
 def exit_code(status: Status) -> int:
-    """0 when the run succeeded or goes on without us, 2 when its input was refused, else 1."""
+    """0 when the run succeeded with its exports or goes on without us, 2 when its input was refused, else 1."""
     if status.state == "succeeded" or not status.over:
-        return 0
+        return 1 if status.record.get("exports_missing") else 0
     return 2 if status.state == "failed" and status.record.get("exit") == 2 else 1

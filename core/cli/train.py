@@ -122,5 +122,6 @@ def outcome(status: Any) -> dict[str, Any]:
         "path": str(run.path),
         "model": str(run.model) if done else None,
         "loss": values.get("loss") if done else None,
+        "exports": status.record.get("exports") or [],
         "reason": status.reason,
     }

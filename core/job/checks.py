@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,21 @@ from typing import Any
 from core.engines import ENGINES, engine_module
 from core.job.batch_checks import PREFERENCE, batch_findings
 from core.job.case import ELSEWHERE, Case, find, looked
+from core.job.exports import export_bytes
+from core.job.exports import findings as export_findings
 from core.job.forecast import Forecast, disk_bytes, forecast
 from core.job.machine import CHECKOUT, Machine, disk_free, installed
-from core.job.models import ModelPlace, adapter_folder, check_folder, hub_cache, locate, parameter_count
+from core.job.memory import trained_weights
+from core.job.models import (
+    EMBEDDED,
+    ModelPlace,
+    adapter_folder,
+    check_folder,
+    hub_cache,
+    locate,
+    parameter_count,
+    read_config,
+)
 from core.job.packages import missing_packages, vllm_problems
 from core.job.presets import preset_for, resolve
 from core.job.row_checks import row_findings
@@ -341,12 +353,13 @@ def _storage(case: Case) -> Iterator[Finding]:
 
 
 def bytes_needed(case: Case) -> int | None:
-    """Disk a run takes at its fullest: kept checkpoints, one being written, the model. None when unknown."""
+    """Disk a run takes at its fullest: kept checkpoints, one being written, the model, exports. None when unknown."""
     if case.shape is None:
         return None
     checkpoint, model = disk_bytes(case.resolved, case.shape)
     train = case.job.train
-    return checkpoint * (train.keep_checkpoints + 1 + train.keep_best) + model
+    exports = export_bytes(case.resolved, case.shape.parameters, trained_weights(case.resolved, case.shape))
+    return checkpoint * (train.keep_checkpoints + 1 + train.keep_best) + model + exports
 
 
 def _memory(case: Case) -> Iterator[Finding]:
@@ -423,6 +436,21 @@ def _stage(case: Case) -> Iterator[Finding]:
         yield from look(resolve(case.job, parameters=None, gpu=case.machine.has_gpu).job, case.home)
 
 
+def _exports(case: Case) -> Iterator[Finding]:
+    """What the job's exports cannot be made of, before hours of training."""
+    if not case.job.export or case.model is None:
+        return
+    config: Mapping[str, Any] = {}
+    try:
+        if case.model.folder is not None:
+            config = read_config(case.model.folder)
+        elif case.model.kind == "embedded":
+            config = EMBEDDED[case.model.name].config
+    except FactoryError:  # told by _model
+        pass
+    yield from export_findings(case.job, config.get("model_type"))
+
+
 CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _installation,
     _packages,
@@ -433,6 +461,7 @@ CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _rewards,
     _engine,
     _stage,
+    _exports,
     _schedule,
     batch_findings,
     _hardware,

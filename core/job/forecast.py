@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from core.job.calibration import START, pace
+from core.job.exports import export_bytes
 from core.job.machine import Machine
 from core.job.memory import (
     ONLINE,
@@ -69,8 +70,10 @@ class Forecast(BaseModel):
     """Finished runs on which the time rests; 0: a guess."""
     checkpoint_bytes: int
     model_bytes: int
+    export_bytes: int = 0
+    """What the job's exports take beside the model."""
     disk_bytes: int
-    """At its fullest: kept checkpoints, one being written, the model."""
+    """At its fullest: kept checkpoints, one being written, the model, the exports."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ def forecast(
     known = pace(home, device, machine.cores, job.stage.name, job.method.name)
     tokens = _tokens(job, lengths, steps)
     checkpoint, model = disk_bytes(job, shape)
+    exports = export_bytes(job, shape.parameters, trained_weights(job, shape))
     return Forecast(
         memory={name: round(size) for name, size in needed.parts.items()},
         memory_total=round(needed.total),
@@ -120,7 +124,8 @@ def forecast(
         runs=known.runs,
         checkpoint_bytes=checkpoint,
         model_bytes=model,
-        disk_bytes=checkpoint * (job.train.keep_checkpoints + 1 + job.train.keep_best) + model,
+        export_bytes=exports,
+        disk_bytes=checkpoint * (job.train.keep_checkpoints + 1 + job.train.keep_best) + model + exports,
     )
 
 

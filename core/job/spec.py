@@ -8,6 +8,8 @@ from pydantic import BeforeValidator, Field
 
 from core.engines import ENGINES
 from core.engines.base import EngineSpec
+from core.export import TARGETS
+from core.export.base import ExportSpec
 from core.job.base import Revision, Spec, one_of, unit
 from core.job.data import DataSpec, expand_data
 from core.job.optimizers import Optimizer
@@ -34,11 +36,13 @@ if TYPE_CHECKING:
     AnyMethod = MethodSpec
     AnyEngine = EngineSpec
     AnyReward = RewardSpec
+    AnyExport = ExportSpec
 else:
     AnyStage = one_of([module.Spec for module in STAGES])
     AnyMethod = one_of([module.Spec for module in METHODS])
     AnyEngine = one_of([module.Spec for module in ENGINES])
     AnyReward = one_of([module.Spec for module in REWARDS])
+    AnyExport = one_of([module.Spec for module in TARGETS])
 
 
 class ModelSpec(Spec):
@@ -174,6 +178,8 @@ class JobSpec(Spec):
     """Send metrics to these trackers as well, through transformers' own integrations; keys only by environment."""
     evaluate: EvaluateSpec = EvaluateSpec()
     """Answers before and after."""
+    export: list[AnyExport] = Field([], max_length=20)
+    """What is made of the finished model for use elsewhere, one after the other; `factory export` makes more later."""
 
     @property
     def data_settings(self) -> dict[str, Any]:

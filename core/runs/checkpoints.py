@@ -36,10 +36,10 @@ class Room:
 
 
 def job_hash(job: Mapping[str, Any]) -> str:
-    """A fingerprint of what is trained: the resolved job without its name (sha256, 16 hex digits)."""
+    """A fingerprint of what is trained: the resolved job without its name and its exports (sha256, 16 hex digits)."""
     import hashlib  # OpenSSL is megabytes, which a waiting supervisor does not need
 
-    told = {key: value for key, value in job.items() if key != "name"}
+    told = {key: value for key, value in job.items() if key not in ("name", "export")}
     text = json.dumps(told, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 

@@ -1,7 +1,7 @@
 """The run folder: its names, its making, and how a run is found. Knows no state and no process.
 
 HOME/runs/<id>/ holds job.yaml (as written), job.json (resolved), plan.json, attempt.json, state.json,
-events.jsonl, log.txt, checkpoints/, model/, and the locks. The folder is the run: copy, move or delete it
+events.jsonl, log.txt, checkpoints/, model/, exports/, and the locks. The folder is the run: copy, move or delete it
 with ordinary tools. Standard library only.
 """
 
@@ -85,6 +85,11 @@ class Run:
     def model(self) -> Path:
         """The trained model; whole when `core.runs.checkpoints.is_complete` says so."""
         return self.path / "model"
+
+    @property
+    def exports(self) -> Path:
+        """Folder of what was made of the model for others; read it through `core.runs.exports`."""
+        return self.path / "exports"
 
     @property
     def lock(self) -> Path:

@@ -128,9 +128,27 @@ class Supervisor:
             reason = "ended at once, as was asked; nothing was saved since the last checkpoint"
         facts = {"exit": ended.code, "signal": ended.signal, "forced": self.forced, "peak_bytes": ended.peak}
         fault = fault_of(self.run, ended, self.said, state)
+        if state == "succeeded":
+            reason = self.export()
         self.end(state, reason, values=self.said.values, fault=fault, **facts)
         if state == "succeeded":
             self.teach()
+
+    def export(self) -> str | None:
+        """Make the exports that the job asks for; a sentence when some are missing."""
+        from core.runs.after import make_exports, wanted
+
+        specs = wanted(read_json(self.run.job_json))
+        if not specs:
+            return None
+
+        def pause() -> None:
+            self.stay_fresh()
+            self.watch.sleep(0.5)
+
+        return make_exports(
+            self.run, specs, self.book, stopped=lambda: self.stop_request() is not None, pause=pause
+        )
 
     def stay_fresh(self) -> None:
         """Touch our slots once an hour, or a cleaner of old files under /tmp would take them for rubbish."""

@@ -18,9 +18,9 @@ def explain(problem: BaseException, folder: Path) -> tuple[Finding, ...]:
     """Findings for an exception that ended a run whose files lie in `folder`; an unknown one says where to look."""
     if isinstance(problem, FactoryError):
         return problem.findings
-    if _disk_full(problem, folder):
+    if is_disk_full(problem, folder):
         return (_disk_full_finding(folder),)
-    if isinstance(problem, MemoryError) or any(words in str(problem).lower() for words in _NO_MEMORY):
+    if is_out_of_memory(problem):
         return (
             Finding(
                 "out_of_memory",
@@ -48,7 +48,13 @@ def explain(problem: BaseException, folder: Path) -> tuple[Finding, ...]:
     )
 
 
-def _disk_full(problem: BaseException, folder: Path) -> bool:
+def is_out_of_memory(problem: BaseException) -> bool:
+    """Whether memory ran out, in whatever words."""
+    return isinstance(problem, MemoryError) or any(words in str(problem).lower() for words in _NO_MEMORY)
+
+
+def is_disk_full(problem: BaseException, folder: Path) -> bool:
+    """Whether a write to `folder` met a full disk, in whatever words."""
     if isinstance(problem, OSError) and problem.errno in _FULL:
         return True
     text = str(problem)

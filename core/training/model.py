@@ -39,7 +39,14 @@ def model_folder(spec: ModelSpec, home: Path) -> Path:
 
 def load_tokenizer(spec: ModelSpec, home: Path) -> Any:
     """The model's tokenizer with the job's chat template, and a padding token for models without one."""
-    folder = model_folder(spec, home)
+    tokenizer = load_tokenizer_of(model_folder(spec, home), named=spec.name)
+    if spec.template is not None:
+        tokenizer.chat_template = read_template(spec.template)
+    return tokenizer
+
+
+def load_tokenizer_of(folder: Path, *, named: str | None = None) -> Any:
+    """The tokenizer in a folder, with a padding token. Raises FactoryError when it cannot be loaded."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except (OSError, ValueError, KeyError, StrictDataclassError) as problem:
@@ -47,10 +54,8 @@ def load_tokenizer(spec: ModelSpec, home: Path) -> Any:
             "tokenizer_broken",
             f"the tokenizer in {str(folder)!r} cannot be loaded ({_first_line(problem)}); copy the model again.",
             field="model.name",
-            value=spec.name,
+            value=named or str(folder),
         ) from problem
-    if spec.template is not None:
-        tokenizer.chat_template = read_template(spec.template)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
