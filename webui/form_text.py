@@ -18,7 +18,7 @@ from core.job.reader import read_text
 from core.job.reading import plain_value
 from core.job.schema import job_schema, value_at
 from data.errors import FactoryError, refuse
-from webui.form import DATA, KINDS, NOTHING, Field, by_id, fields, said, shown
+from webui.form import DATA, KINDS, NOTHING, Field, by_id, fields, row_forms, said, shown
 
 Values = dict[str, Any]
 _PLAIN = re.compile(r"[A-Za-z0-9_./~+ -]*[A-Za-z0-9_./+-]")
@@ -106,9 +106,15 @@ def _long(values: Values) -> Values:
             long[part] = {"name": long[part]}
     if "data" in long:
         long["data"] = expand_data(long["data"])
-    if isinstance(long.get("rewards"), list):
-        long["rewards"] = [{"name": one} if isinstance(one, str) else one for one in long["rewards"]]
+    for part in _named_lists():
+        if isinstance(long.get(part), list):
+            long[part] = [{"name": one} if isinstance(one, str) else one for one in long[part]]
     return copy.deepcopy(long)
+
+
+def _named_lists() -> list[str]:
+    """Parts of a job that are lists of objects told apart by `name`: rewards, export."""
+    return [field.id for field in fields() if field.widget == "rows" and None not in row_forms(field.id)]
 
 
 def _shown_all(values: Values) -> Values:
@@ -249,10 +255,11 @@ def _short(values: Values, was: Values) -> Values:
     data = short.get("data")
     if isinstance(data, dict):
         short["data"] = _short_data(data)
-    if isinstance(short.get("rewards"), list):
-        short["rewards"] = [
-            one["name"] if isinstance(one, dict) and set(one) == {"name"} else one for one in short["rewards"]
-        ]
+    for part in _named_lists():
+        if isinstance(short.get(part), list):
+            short[part] = [
+                one["name"] if isinstance(one, dict) and set(one) == {"name"} else one for one in short[part]
+            ]
     return short
 
 

@@ -34,7 +34,7 @@ def label(field: Field) -> str:
 
 def about(field: Field, own: Mapping[str, str]) -> str:
     """A field's help, then its key, default, bounds and unit; Markdown."""
-    text = own.get(f"help.{field.key}") or field.help
+    text = own.get(f"help.{field.id}") or own.get(f"help.{field.key}") or field.help
     facts = [f"`{field.key}`"]
     default = _default(field)
     if default:

@@ -126,7 +126,8 @@ def test_from_key_to_error_takes_less_than_150_ms(new):
                     input.dispatchEvent(new Event("input", { bubbles: true }));
                   };
                   const marked = (yes) => new Promise((done) => {
-                    const look = () => (input.getAttribute("aria-invalid") === "true") === yes ? done() : setTimeout(look, 1);
+                    const wrong = () => input.getAttribute("aria-invalid") === "true";
+                    const look = () => wrong() === yes ? done() : setTimeout(look, 1);
                     look();
                   });
                   const began = performance.now();
@@ -195,7 +196,7 @@ def test_rewards_are_added_changed_and_removed(new):
     expect(new.get_by_test_id("rewards-1")).to_contain_text("Length")
     new.get_by_test_id("rewards-1-weight").fill("0.5")
     new.wait_for_function("document.querySelector('[data-testid=yaml]').value.includes('weight: 0.5')")
-    new.get_by_test_id("add-reward").select_option("judge")
+    new.get_by_test_id("add-rewards").select_option("judge")
     expect(new.get_by_test_id("rewards-2").locator(".told").first).to_be_visible()
     new.get_by_role("button", name="Remove Judge model").click()
     expect(new.get_by_test_id("rewards-2")).to_have_count(0)

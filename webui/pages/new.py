@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from data.rows import SHAPES
-from webui.form import Field, fields
+from webui.form import Field, by_id, fields
 from webui.pages.shell import heading
 from webui.widgets import gr_say, widget
 from webui.words import word
@@ -40,7 +40,7 @@ SCHEDULE = (
 )
 RAIL = ("name",)
 ASKED = ("evaluate.prompts", "evaluate.every", "evaluate.max_new_tokens")
-PARTS = ("model", "data", "stage", "method", "train", "hardware", "evaluate")
+PARTS = ("model", "data", "stage", "method", "train", "evaluate", "export", "hardware")
 OTHER = "other"
 """Sections of "More settings" in this order; parts that are not listed stand in the last."""
 
@@ -89,7 +89,7 @@ def _form(made: _Widgets) -> None:
         with _grid(3):
             made.place_named("stage", TRAINING)
     with _card("rewards", elem_id="rewards-card"):
-        _html('<div id="list-rewards"></div>')
+        _html(f'<div id="{_list(by_id()["rewards"])}"></div>')
     with _card("method"):
         made.place(["method"])
         with _grid(3):
@@ -120,8 +120,16 @@ def _more(made: _Widgets) -> None:
                                 if (one.path[0] if one.path[0] in PARTS else "other") == part
                             ]
                         )
-                    if part == "data":
-                        _html('<div id="list-data-sources"></div>')
+                    for one in rest:
+                        if one.widget == "rows" and one.id != "rewards" and _section(one) == part:
+                            _html(
+                                f'<div class="f more-field" id="{one.element}"><div id="{_list(one)}"></div></div>'
+                            )
+
+
+def _list(field: Field) -> str:
+    """The id of the place where static/js/new/list.js draws a list of objects."""
+    return "list-" + field.id.replace(".", "-")
 
 
 def _section(field: Field) -> str:

@@ -1,5 +1,5 @@
 // Lists of objects: rewards, and the settings of each of several sources. Fields come from the spec.
-import { el, icon, t } from "../base.js";
+import { el, has, icon, t } from "../base.js";
 import { fixButton, sentence } from "./marks.js";
 
 const CROSS = "M6 6l12 12M18 6 6 18";
@@ -15,8 +15,8 @@ function list(form, id, forms, place) {
   const kinds = Object.fromEntries(forms.map((one) => [one.kind, one]));
   const several = forms.length > 1;
   const rows = el("div.rows");
-  const add = several ? adder(forms, (kind) => put([...now(), { kind, values: {}, other: {} }], true)) : null;
-  const title = several ? null : el("h3", {}, t(`new.list.${id}`));
+  const add = several ? adder(id, forms, (kind) => put([...now(), { kind, values: {}, other: {} }], true)) : null;
+  const title = has(`new.list.${id}`) ? el("p.sub", {}, t(`new.list.${id}`)) : null;
   place.append(...[title, rows, add].filter(Boolean));
   const now = () => structuredClone(form.values[id] ?? []);
   const put = (value, fill = false) => form.change({ [id]: value }, { fill });
@@ -33,7 +33,7 @@ function list(form, id, forms, place) {
       set: (name, value) => set(at, name, value),
       remove: several ? () => put(now().filter((_, other) => other !== at), true) : null,
     })));
-    if (!all.length && several) rows.append(el("p.sub", { "data-testid": `${id}-none` }, t(`new.list.${id}.none`)));
+    if (!all.length && several) rows.append(el("p.sub", { "data-testid": `${id}-none` }, t(has(`new.list.${id}.none`) ? `new.list.${id}.none` : "new.list.none")));
     mark();
   };
   const mark = () => {
@@ -59,9 +59,10 @@ function list(form, id, forms, place) {
   draw();
 }
 
-function adder(forms, add) {
-  const choice = el("select.field", { "aria-label": t("new.list.add"), "data-testid": "add-reward" },
-    el("option", { value: "" }, t("new.list.add")), forms.map((one) => el("option", { value: one.kind }, one.title)));
+function adder(id, forms, add) {
+  const words = has(`new.list.${id}.add`) ? t(`new.list.${id}.add`) : t("new.list.add");
+  const choice = el("select.field", { "aria-label": words, "data-testid": `add-${id}` },
+    el("option", { value: "" }, words), forms.map((one) => el("option", { value: one.kind }, one.title)));
   choice.addEventListener("change", () => { if (choice.value) add(choice.value); choice.value = ""; });
   return el("div.adder", {}, choice);
 }
@@ -70,7 +71,7 @@ function item(id, form, row, at, { set, remove }) {
   const fields = form?.fields ?? [];
   const shown = (one) => row.values[one.name] ?? one.value;
   const changed = (one) => JSON.stringify(shown(one)) !== JSON.stringify(one.value);
-  const lead = fields.filter((one) => one.required || ["weight", "mode", "pattern", "longest", "path"].includes(one.name));
+  const lead = fields.filter((one) => one.required || ["weight", "mode", "pattern", "longest", "path", "quant", "dtype", "content"].includes(one.name));
   const rest = fields.filter((one) => !lead.includes(one));
   const title = row.kind ? form?.title ?? row.kind : shown(fields[0]);
   return el("div.item-card", { "data-testid": `${id}-${at}` },

@@ -61,7 +61,7 @@ function isUntouched(form, finding) {
 }
 
 function isInList(form, field) {
-  return Object.keys(form.made.lists).some((id) => id !== "data.sources" && field?.startsWith(`${id}[`));
+  return Object.keys(form.made.lists).some((id) => id !== "data.sources" && (field === id || field?.startsWith(`${id}[`)));
 }
 
 function mark(form, place, findings) {

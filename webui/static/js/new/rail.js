@@ -53,7 +53,7 @@ export function rail(form) {
 /** A forecast can be wrong; whoever knows better may start all the same. */
 const onlyTooLarge = (errors) => errors.length > 0 && errors.every((one) => one.code === "memory_too_small");
 
-const homeless = (form, one) => one.code !== "missing_field" && !elementOf(widgetOf(form, one.field)) && !/^rewards\[/.test(one.field ?? "");
+const homeless = (form, one) => one.code !== "missing_field" && !elementOf(widgetOf(form, one.field)) && !(one.field?.split("[")[0] in form.made.lists);
 
 /** What stands between this form and a run, each a way to its field. */
 function blocked(form, errors, begun) {
