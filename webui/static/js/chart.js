@@ -35,6 +35,7 @@ export class Chart {
       el("div.chart-head", {}, el("h3", { title: this.options.help }, this.options.title), this.resetButton, this.logButton),
       this.host, this.legend, this.note);
     this.host.setAttribute("role", "img");
+    this.host.setAttribute("aria-label", this.options.title);
     this.element.chart = this.host.chart = this;
     this.inSight = false;
     this.update = eachFrame(() => this.draw());

@@ -129,7 +129,7 @@ class ComparePage {
   }
 
   table(title, first, rows, testid) {
-    return el("section.card", { "aria-label": title, "data-testid": testid }, el("h2", {}, title), el("div.scroll", { tabindex: "0", role: "region", "aria-label": title }, el("table.t.beside", {},
+    return el("section.card", { "aria-label": title, "data-testid": testid }, el("h2", {}, title), el("div.scroll", { tabindex: "0", role: "group", "aria-label": title }, el("table.t.beside", {},
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, first), this.runs.map((run) => el("th", { scope: "col" }, el("i.dot", { style: `background:var(${run.colour})` }), name(run))))),
       el("tbody", {}, rows))));
   }

@@ -44,12 +44,12 @@ class DataPage {
   }
 
   table(title, files, deletable) {
-    return el("section.card", { "aria-label": title }, el("h2", {}, title), el("div.scroll", { tabindex: "0", role: "region", "aria-label": title }, el("table.t", { "data-testid": deletable ? "files" : "samples" },
-      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, t("data.file")), el("th.num", { scope: "col" }, t("side.size")), el("th", { scope: "col" }, t("data.changed")), el("th.do", { scope: "col" }, el("span.hide", {}, t("runs.actions"))))),
+    return el("section.card", { "aria-label": title }, el("h2", {}, title), el("div.scroll", { tabindex: "0", role: "group", "aria-label": title }, el("table.t", { "data-testid": deletable ? "files" : "samples" },
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, t("data.file")), el("th.num", { scope: "col" }, t("side.size")), deletable ? el("th", { scope: "col" }, t("data.changed")) : null, el("th.do", { scope: "col" }, el("span.hide", {}, t("runs.actions"))))),
       el("tbody", {}, files.map((file) => el("tr", {},
         el("td.name", {}, el("a", { href: `/data${query({ file: file.path })}` }, file.name)),
         el("td.num", {}, bytes(file.bytes)),
-        el("td", { title: moment(file.changed) }, deletable ? ago(file.changed) : "–"),
+        deletable ? el("td", { title: moment(file.changed) }, ago(file.changed)) : null,
         el("td.do", {}, el("div.btns", {}, el("a.btn.small", { href: `/new${query({ data: file.path })}` }, t("data.train")),
           deletable ? el("button.btn.small.danger", { type: "button", "aria-label": `${t("run.delete")}: ${file.name}`, onclick: () => this.remove(file) }, t("run.delete")) : null))))))));
   }

@@ -130,3 +130,12 @@ export function ask({ title, text, yes, danger = false, fields = [] }) {
     inputs[0]?.select?.();
   });
 }
+
+/** A new draft's name (a UUID): what is sent twice under one name starts one run. */
+export function draft() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16)); // randomUUID is missing over http from another host
+  bytes[6] = (bytes[6] & 15) | 64;
+  bytes[8] = (bytes[8] & 63) | 128;
+  const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
+}

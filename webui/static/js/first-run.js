@@ -1,6 +1,6 @@
 // What a home without runs shows: one click to a first trained model.
 import { api, duration, el, t, toast } from "./base.js";
-import { put, sign } from "./dom.js";
+import { draft, put, sign } from "./dom.js";
 
 const RECIPE = "quickstart";
 
@@ -16,7 +16,7 @@ export function welcome() {
     el("h2", {}, minutes), about,
     el("ol.steps", {}, ["first.step1", "first.step2", "first.step3"].map((key) => el("li", {}, t(key)))),
     go,
-    el("p.sub.ways", {}, t("first.or"), " ", el("a", { href: "/data" }, t("first.data")), " · ", el("a", { href: "/new?import=1" }, t("first.yaml")), " · ", el("a", { href: "/new" }, t("first.form"))));
+    el("p.sub.ways", {}, t("first.or"), " ", el("a", { href: "/data" }, t("first.data")), " · ", el("a", { href: "/new" }, t("first.yaml")), " · ", el("a", { href: "/new" }, t("first.form"))));
 }
 
 async function recipe() {
@@ -34,7 +34,7 @@ async function estimate() {
 async function begin(button) {
   button.disabled = true;
   try {
-    const { run } = await api("/jobs/submit", { yaml: await recipe(), draft: draft() });
+    const { run } = await api("/jobs/submit", { yaml: await recipe(), draft: kept() });
     location.href = `/run?id=${encodeURIComponent(run.id ?? run)}`;
   } catch (reason) {
     toast(reason.message, "err");
@@ -43,17 +43,8 @@ async function begin(button) {
 }
 
 /** The same word for every try from this tab: a double click or a lost answer starts one run. */
-function draft() {
-  const kept = sessionStorage.getItem("factory-first-draft") ?? uuid();
-  sessionStorage.setItem("factory-first-draft", kept);
-  return kept;
-}
-
-/** crypto.randomUUID is missing where the page is not secure (http on another host). */
-function uuid() {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  bytes[6] = (bytes[6] & 15) | 64;
-  bytes[8] = (bytes[8] & 63) | 128;
-  const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
+function kept() {
+  const word = sessionStorage.getItem("factory-first-draft") ?? draft();
+  sessionStorage.setItem("factory-first-draft", word);
+  return word;
 }

@@ -64,7 +64,7 @@ export class DataFile {
   draw(told, refused) {
     const fits = told ? STAGES.filter((stage) => told.stages[stage] === true) : [];
     this.shownStage = this.stage || fits[0] || "sft";
-    this.train.href = `/new${query({ data: JSON.stringify(this.spec()), stage: this.shownStage })}`;
+    this.train.href = `/new${query({ yaml: `${this.yaml()}\nstage: ${this.shownStage}\n` })}`;
     const columns = this.mapping(told);
     fill(this.report,
       refused ? el("div.box.err", { role: "alert", "data-testid": "refused" }, el("b", {}, t("data.bad")), el("p", {}, refused.message)) : null,
@@ -98,7 +98,7 @@ export class DataFile {
     const most = Math.max(1, ...shown.map(([, , count]) => count));
     return el("section.card", { "aria-label": t("data.lengths") }, el("h2", {}, t("data.lengths")),
       el("div.bars", { role: "img", "aria-label": `${t("data.lengths")}: ${shown.map(([low, high, count]) => `${low}–${high} ${count}`).join(", ")}` },
-        shown.map(([low, high, count]) => el("div.col", { title: `${number(low)} – ${number(high)} ${t(`data.unit.${lengths.unit}`)}: ${number(count)}` }, el("span.n", {}, count ? number(count) : ""), el("i", { style: `height:${Math.max(count ? 2 : 0, (110 * count) / most)}px` }), el("span.x", {}, number(high))))),
+        shown.map(([low, high, count]) => el("div.col", { title: `${number(low)} – ${number(high)} ${t(`data.unit.${lengths.unit}`)}: ${number(count)}` }, el("span.n", {}, count ? number(count) : ""), el("i", { style: `height:${Math.max(count ? 2 : 0, (110 * count) / most)}px` }), el("span.x", {}, `${number(low)}–${number(high)}`)))),
       el("p.sub", {}, t("data.lengths_text", { shortest: number(lengths.shortest), median: number(lengths.median), p99: number(lengths.p99), longest: number(lengths.longest), unit: t(`data.unit.${lengths.unit}`) })),
       lengths.over_max_length ? el("div.box.warn", {}, t("data.over", { n: number(lengths.over_max_length), limit: number(lengths.max_length) })) : null);
   }

@@ -53,6 +53,7 @@ async function text(asked) {
     const { recipes } = await api("/recipes");
     return recipes.find((one) => one.name === asked.get("preset"))?.yaml;
   }
+  if (asked.get("yaml")) return asked.get("yaml"); // a page that has more to say than a path
   if (asked.get("data")) return (await api("/jobs/form", { yaml: "", changes: { data: [asked.get("data")] } })).yaml;
   return null;
 }

@@ -1,6 +1,6 @@
 // What stands on top of a run: why it failed and what to try, its place in the queue, what it is doing before the first step.
-import { el, number, t, toast } from "../base.js";
-import { fill, sign } from "../dom.js";
+import { api, el, number, t, toast } from "../base.js";
+import { draft, fill, sign } from "../dom.js";
 import { clock, ENDED, eventWords, settingText } from "../words.js";
 
 const PHASES = ["queued", "loading", "preparing", "training"];
@@ -22,14 +22,13 @@ export class Cards {
   }
 
   error() {
-    const { detail, events, id } = this.page;
+    const { detail, events } = this.page;
     if (detail.state !== "failed" && detail.state !== "lost" && !(detail.state === "stopped" && detail.reason)) return null;
     const last = events.findLast((one) => one.event === "error");
     const message = detail.state === "failed" && last ? last.message : detail.reason;
     const card = detail.card;
     if (detail.state === "stopped") return el("div.box.warn", { role: "status" }, message);
     const changes = Object.entries(card?.changes ?? {});
-    const set = changes.map(([name, value]) => `&set=${encodeURIComponent(`${name}=${JSON.stringify(value)}`)}`).join("");
     return el("section.card.error-card", { role: "alert", "data-testid": "error-card" },
       el("h2", {}, sign("warn", 18), t(detail.state === "lost" ? "card.lost" : "card.failed")),
       message ? el("p.what", {}, message) : null,
@@ -39,8 +38,20 @@ export class Cards {
         el("dt", {}, t("card.change")), el("dd", {}, card.change, changes.length ? el("span.changes", {}, changes.map(([name, value]) => el("code", {}, `${name}: ${settingText(value)}`))) : null),
         el("dt", {}, t("card.command")), el("dd", {}, el("code", {}, card.command), el("button.btn.small.plain", { type: "button", "aria-label": t("card.copy"), title: t("card.copy"), onclick: () => copy(card.command) }, sign("copy", 14)))) : null,
       el("div.btns", {},
-        changes.length ? el("a.btn.primary", { href: `/new?from=${id}${set}`, "data-testid": "retry-change" }, t("card.retry")) : null,
+        changes.length ? el("button.btn.primary", { type: "button", "data-testid": "retry-change", title: t("card.retry_help"), onclick: (event) => this.retry(event.currentTarget, card.changes) }, t("card.retry")) : null,
         el("a.btn", { href: "#log", onclick: (event) => { event.preventDefault(); this.page.log.element.scrollIntoView({ behavior: "smooth" }); } }, t("card.see_log"))));
+  }
+
+  /** Starts the same job with the change of the card, as a run of its own, and goes there. */
+  async retry(button, changes) {
+    button.disabled = true;
+    try {
+      const { run } = await api(`/runs/${this.page.id}/retry`, { changes, draft: (this.draft ??= draft()) });
+      location.href = `/run?id=${encodeURIComponent(run.id)}`;
+    } catch (reason) {
+      toast(reason.message, "err");
+      button.disabled = false;
+    }
   }
 
   queue() {
