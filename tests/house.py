@@ -27,9 +27,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.sandbox": {"data"},
     "core.launchers": {"data", *SPECS, "core.runs"},
     "core.runs": {"data", *SPECS},
-    "core.training": {"data", *SPECS, "core.runs"},
-    "core.cli": {"data", *SPECS, "core.runs", "core.launchers"},
-    "webui": {"data", *SPECS, "core.runs", "core.launchers"},
+    "core.chat": {"data", *SPECS, "core.runs"},
+    "core.training": {"data", *SPECS, "core.runs", "core.chat"},
+    "core.cli": {"data", *SPECS, "core.runs", "core.launchers", "core.chat"},
+    "webui": {"data", *SPECS, "core.runs", "core.launchers", "core.chat"},
 }
 HEAVY_HALVES = ("core.stages", "core.methods", "core.engines", "core.export")
 LIGHT = tuple(room for room in MAY_IMPORT if room not in ("core.training", "webui"))

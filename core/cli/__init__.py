@@ -16,9 +16,9 @@ from typing import Annotated
 
 import typer
 
-from core.cli import board, data, env, export, fit, job, rewards, runs, train
+from core.cli import board, chat, data, env, export, fit, job, rewards, runs, train
 
-MODULES = (train, runs, export, job, fit, data, rewards, board, env)
+MODULES = (train, runs, chat, export, job, fit, data, rewards, board, env)
 
 
 def build_app() -> typer.Typer:
