@@ -18,6 +18,7 @@ from fastapi import FastAPI, HTTPException
 from core.job.machine import factory_version
 from core.runs.home import open_home
 from webui.api import ROUTERS, refusals
+from webui.api.chat import Running
 from webui.api.here import Here
 from webui.api.hub import Hub
 from webui.guard import App, Guard
@@ -52,6 +53,7 @@ def build_api(settings: Settings) -> FastAPI:
     )
     app.state.here = here = Here(settings)
     app.state.hub = Hub(here)
+    app.state.chat = Running(settings.home)
     refusals.install(app)
     for router in ROUTERS:
         app.include_router(router, prefix="/api", responses=refusals.ANSWERS)
@@ -78,6 +80,7 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
     anyio.to_thread.current_default_thread_limiter().total_tokens = 100
     yield
     app.state.hub.close()
+    app.state.chat.pool.close()
 
 
 def _nothing(rest: str) -> None:

@@ -1,5 +1,5 @@
 """REST and live streams: one file per group of routes, each with a `router`. The same core functions as the CLI."""
 
-from webui.api import form, machine, runs, stream
+from webui.api import chat, form, machine, runs, stream
 
-ROUTERS = (form.router, machine.router, runs.router, stream.router)
+ROUTERS = (form.router, machine.router, runs.router, stream.router, chat.router)
