@@ -123,7 +123,7 @@ def _model(setting: dict[str, Any], folder: Path) -> str:
 
 def planned(name: str, home: Path) -> Plan:
     """The plan of a setting with its rows counted, forecast included."""
-    from core.cli.job import counted_plan
+    from core.job.counting import counted_plan
     from core.job.machine import this_machine
     from core.job.spec import JobSpec
 

@@ -98,8 +98,8 @@ class Guard:
         host, problem = self._host(headers)
         if problem is not None:
             return problem
-        if problem := _origin_problem(scope, host):
-            return 403, "origin_refused", problem, []
+        if foreign := _origin_problem(scope, host):
+            return 403, "origin_refused", foreign, []
         if scope["path"] in OPEN:
             return None
         if self.settings.token is not None:

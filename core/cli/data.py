@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -67,8 +64,10 @@ def inspect(
 
         report = look(settings, needs, stage)
     else:
+        from core.job.counting import ask_tokenizer
+
         request = {"do": "inspect", "data": settings, "stage": stage, "max_length": max_length}
-        report = ask_tokenizer(context, request, model, template)
+        report = ask_tokenizer(request, home_of(context), model, template)
     if json:
         say_json(report)
         return
@@ -133,7 +132,9 @@ def preview(
         "max_length": max_length,
         "train_on": "all" if stage == "pretrain" else train_on,
     }
-    shown = ask_tokenizer(context, request, model, template)
+    from core.job.counting import ask_tokenizer
+
+    shown = ask_tokenizer(request, home_of(context), model, template)
     if json:
         say_json(shown)
         return
@@ -188,38 +189,6 @@ def _settings(source: str, overrides: list[str]) -> dict[str, Any]:
     job = {"model": "smollm2-135m", "stage": "sft", "data": {"path": source}}
     checked = parse_job(json.dumps(job), [f"data.{override}" for override in overrides], origin=source)
     return absolute(checked).data.model_dump(mode="json")
-
-
-def ask_tokenizer(
-    context: typer.Context, request: dict[str, Any], model: str, template: str | None
-) -> dict[str, Any]:
-    """The answer of core.training.preview, a process of its own because transformers takes seconds to import."""
-    import json
-    import subprocess
-
-    from core.job.machine import CHECKOUT
-    from data.errors import FactoryError, Finding, refuse
-
-    if template is not None and template.endswith(".jinja"):
-        template = str(Path(template).absolute())
-    name = str(Path(model).absolute()) if Path(model).is_dir() else model
-    request |= {"home": str(home_of(context)), "model": {"name": name, "template": template}}
-    # It stays in the user's folder, whose files the request may name; -P keeps Python from importing them.
-    paths = [str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "core.training.preview"],
-        input=json.dumps(request),
-        capture_output=True,
-        encoding="utf-8",
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-    )
-    if done.returncode not in (0, 2) or not done.stdout:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise refuse("preview_failed", f"The tokenizer process failed ({last[:200]}).", value=model)
-    made: dict[str, Any] = json.loads(done.stdout)
-    if "refused" in made:
-        raise FactoryError([Finding(**{**one, "params": one["params"] or {}}) for one in made["refused"]])
-    return made
 
 
 def _findings(report: dict[str, Any]) -> list[Finding]:

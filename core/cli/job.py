@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +11,7 @@ import typer
 from core.cli.show import AsJson, Overrides, home_of, say, say_json, show_findings
 
 if TYPE_CHECKING:
-    from core.job.machine import Machine
-    from core.job.plan import Counts, Plan
-    from core.job.spec import JobSpec
+    from core.job.plan import Plan
     from data.errors import Finding
 
 JobFile = Annotated[Path, typer.Argument(metavar="JOB", help="A job as YAML or JSON.", show_default=False)]
@@ -90,10 +87,6 @@ def check(
     raise typer.Exit(2 if errors else 0)
 
 
-FIX_ROUNDS = 5
-"""A fix may bring out what another finding hid; more rounds than this would be fixes that undo each other."""
-
-
 def _apply_fixes(
     context: typer.Context, path: Path, overrides: list[str], *, full: bool, quiet: bool
 ) -> None:
@@ -101,13 +94,14 @@ def _apply_fixes(
     from difflib import unified_diff
 
     from core.job.edit import edited
+    from core.job.fixes import FIX_ROUNDS, fixes
     from core.job.load import read_job_file
 
     before = text = read_job_file(path)
     given = {override.partition("=")[0].strip() for override in overrides}
     done: set[str] = set()
     for _ in range(FIX_ROUNDS):
-        wanted = _fixes(_all_findings(context, path, overrides, full=full), given | done)
+        wanted = fixes(_all_findings(context, path, overrides, full=full), given | done)
         if not wanted:
             break
         text = edited(text, wanted, is_json=path.suffix.lower() == ".json")
@@ -118,15 +112,6 @@ def _apply_fixes(
     )
     if not quiet:
         say("\n".join(lines) if text != before else "Nothing that a change of the job would fix.")
-
-
-def _fixes(findings: list[Finding], taken: set[str]) -> dict[str, object]:
-    """The changes that findings bring along, the first for each field; notes are left to the reader."""
-    wanted: dict[str, object] = {}
-    for one in findings:
-        if one.level != "note" and one.fix and not set(one.fix) & {*taken, *wanted}:
-            wanted |= one.fix
-    return wanted
 
 
 def _write_over(path: Path, text: str) -> None:
@@ -150,21 +135,26 @@ def _all_findings(
     context: typer.Context, path: Path, overrides: list[str], *, full: bool = False
 ) -> list[Finding]:
     """What is wrong with the text, and with as much of the job as the text gives."""
-    from core.job.checks import check as look
-    from core.job.load import parse_leniently, read_job_file
+    from core.job.fixes import all_findings
+    from core.job.load import read_job_file
     from core.job.machine import this_machine
     from core.job.places import absolute
     from data.errors import FactoryError
 
     try:
-        job, findings = parse_leniently(read_job_file(path), overrides, path.name)
+        text = read_job_file(path)
     except FactoryError as error:
         return list(error.findings)
-    if job is None:
-        return findings
-    told = {one.field for one in findings}
-    later = look(absolute(job, path.parent), this_machine(), home_of(context), full=full)
-    return findings + [one for one in later if one.field is None or one.field not in told]
+    home, machine = home_of(context), this_machine()
+    return all_findings(
+        text,
+        machine,
+        home,
+        lambda job: absolute(job, path.parent),
+        overrides=overrides,
+        origin=path.name,
+        full=full,
+    )
 
 
 def _verdict(job: Path, errors: int, others: int) -> str:
@@ -194,6 +184,7 @@ def plan(
     Example: factory plan job.yaml --json
     """
     from core.cli.plan import plan_text
+    from core.job.counting import counted_plan, probed
     from core.job.load import load_job
     from core.job.machine import this_machine
     from core.job.plan import make_plan
@@ -206,7 +197,7 @@ def plan(
         made = counted_plan(asked, home, machine, beside=job.parent)
     if probe:
         say("Two real steps on the longest rows ...", err=True)
-        made = _probed(made, home)
+        made = probed(made, home)
     shown = _preview(context, made) if preview else None
     if json:
         say_json(made.model_dump(mode="json") | ({"preview": shown} if shown else {}))
@@ -219,39 +210,9 @@ def plan(
         show_preview(shown)
 
 
-def counted_plan(asked: JobSpec, home: Path, machine: Machine, *, beside: Path | None = None) -> Plan:
-    """The plan of a job with its data counted. Raises FactoryError when the job cannot be prepared."""
-    from core.job.plan import make_plan
-    from core.job.row_checks import counted_findings
-
-    made = make_plan(asked, home, machine, beside=beside)
-    counts = _count(made, home)
-    told = [*counts.findings, *(one.to_json() for one in counted_findings(made.job_spec, counts))]
-    counts = counts.model_copy(update={"findings": told})
-    return make_plan(asked, home, machine, beside=beside, counts=counts)
-
-
-def _count(plan: Plan, home: Path) -> Counts:
-    """The data of a plan, counted by a child process, since tokenizers come with torch. Raises FactoryError."""
-    from core.job.plan import Counts
-
-    return Counts.model_validate_json(_ask("core.training.measure", plan, home))
-
-
-def _probed(plan: Plan, home: Path) -> Plan:
-    """The plan with memory and time as two real steps show them. Raises FactoryError when they fail."""
-    from core.job.forecast import measured
-
-    told = loads(_ask("core.training.probe", plan, home))
-    if plan.forecast is None:
-        return plan
-    mean = plan.counts.tokens / max(1, plan.counts.rows) if plan.counts else None
-    return plan.model_copy(update={"forecast": measured(plan.forecast, told, steps=plan.steps, mean=mean)})
-
-
 def _preview(context: typer.Context, plan: Plan) -> dict[str, Any]:
     """The first rows, rendered and masked for the plan's own job."""
-    from core.cli.data import ask_tokenizer
+    from core.job.counting import ask_tokenizer
 
     job = plan.job_spec
     stage: Any = job.stage
@@ -263,34 +224,7 @@ def _preview(context: typer.Context, plan: Plan) -> dict[str, Any]:
         "max_length": getattr(stage, "max_length", None) or stage.max_prompt_length,
         "train_on": getattr(stage, "train_on", None),
     }
-    return ask_tokenizer(context, request, job.model.name, job.model.template)
-
-
-def _ask(module: str, plan: Plan, home: Path) -> str:
-    """What a child process of core.training answers to the plan's job. Raises FactoryError with what it refuses."""
-    import subprocess
-    import sys
-
-    from core.job.machine import CHECKOUT
-    from data.errors import FactoryError, Finding, refuse
-
-    child = subprocess.run(
-        [sys.executable, "-m", module, str(home)],
-        input=plan.job_spec.model_dump_json(),
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if child.returncode == 2:
-        raise FactoryError([Finding(**one) for one in loads(child.stdout)["findings"]])
-    if child.returncode:
-        if child.returncode == -9:
-            raise refuse(
-                "out_of_memory", "memory ran out in the trial; take a smaller batch or shorter rows."
-            )
-        raise RuntimeError(f"{module} ended with {child.returncode}: {child.stderr[-4000:]}")
-    return child.stdout
+    return ask_tokenizer(request, home_of(context), job.model.name, job.model.template)
 
 
 def schema() -> None:

@@ -44,6 +44,12 @@ def edited(text: str, changes: Mapping[str, Any], *, is_json: bool = False) -> s
     return text
 
 
+def short_form(part: str, value: Any) -> Any:
+    """A part of a job as a bare word where it is nothing but its name (data: its path)."""
+    key = _SHORT.get(part, "name")
+    return value[key] if isinstance(value, dict) and list(value) == [key] else value
+
+
 def _with(values: Any, path: list[str], value: Any) -> Any:
     """Plain values with one field set, a part's short form made long."""
     made = dict(values)

@@ -2,35 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from core.job.spec import JobSpec
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-DATA_PATHS = ("path", "registry", "eval")
 
 
-def absolute(job: JobSpec, beside: Path | None = None) -> JobSpec:
+PATHS = (
+    "model.name",
+    "model.adapter",
+    "model.template",
+    "data.path",
+    "data.registry",
+    "data.eval",
+    "data.sources[].path",
+    "data.sources[].registry",
+    "stage.value",
+    "rewards[].source",
+)
+"""Every field of a job whose text may name a file or folder. A test finds text fields that are in no list."""
+
+
+def path_fields(plain: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """The fields of a job (plain values) whose text names a file or folder: dotted name, the dict it is in, its key."""
+    for pattern in PATHS:
+        for field, holder, key in _holders(plain, pattern.split("."), ""):
+            if isinstance(holder.get(key), str):
+                yield field, holder, key
+
+
+def _holders(node: Any, parts: list[str], prefix: str) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """The dicts that hold the last part of a dotted pattern; `name[]` walks a list."""
+    head, *rest = parts
+    if not isinstance(node, Mapping):
+        return
+    if not rest:
+        yield prefix + head, node, head  # type: ignore[misc]
+        return
+    key = head.removesuffix("[]")
+    inner = node.get(key)
+    if not head.endswith("[]"):
+        yield from _holders(inner, rest, f"{prefix}{key}.")
+        return
+    for place, one in enumerate(inner or ()):
+        yield from _holders(one, rest, f"{prefix}{key}[{place}].")
+
+
+def absolute(job: JobSpec, beside: Path | None = None, *, here: Path | None = None) -> JobSpec:
     """The job with every existing relative path absolute; hub ids, names and missing paths stay as they are.
 
-    A path is looked for in the current folder, then in `beside` (the folder of the job file), then in Factory's
-    own checkout, where the bundled samples are.
+    A path is looked for in the current folder (or in `here` instead), then in `beside` (the folder of the job file),
+    then in Factory's own checkout, where the bundled samples are.
     """
-    roots = [Path.cwd(), *([beside] if beside else []), CHECKOUT]
+    roots = [here or Path.cwd(), *([beside] if beside else []), CHECKOUT]
     plain = job.model_dump(mode="json")
-    model, data = plain["model"], plain["data"]
-    for key in ("name", "adapter", "template"):
-        model[key] = _found(model[key], roots)
-    if "value" in plain["stage"]:
-        plain["stage"]["value"] = _found(plain["stage"]["value"], roots)
-    for reward in plain["rewards"]:
-        reward.update({"source": _found(reward["source"], roots)} if "source" in reward else {})
-    for source in [data, *(data.get("sources") or ())]:
-        for key in DATA_PATHS:
-            source.update({key: _found(source[key], roots)} if key in source else {})
-    return _with_fields_set(job, type(job).model_validate(plain))
+    for _, holder, key in path_fields(plain):
+        holder[key] = _found(holder[key], roots)
+    return with_fields_set(job, type(job).model_validate(plain))
 
 
 def _found(value: Any, roots: Iterable[Path]) -> Any:
@@ -52,7 +83,7 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _with_fields_set(before: JobSpec, after: JobSpec) -> JobSpec:
+def with_fields_set(before: JobSpec, after: JobSpec) -> JobSpec:
     """`after`, remembering which fields the user wrote in `before` (validation of a full dump marks all as set)."""
     parts: dict[str, Any] = {}
     for name in type(after).model_fields:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from core.runs import checkpoints
-from core.runs.folder import Run, create_run
+from core.runs.folder import Run, create_run, list_runs
 from core.runs.home import open_home
 from core.runs.locks import is_held, take
 from core.runs.queue import Queue, Wish, new_key, wish_for
@@ -25,14 +25,23 @@ from data.errors import FactoryError, refuse
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SECOND_STOP = "now"
+DRAFT = "draft.json"
+"""In a run folder from its first moment on: a server killed right after the start still knows what it started."""
 
 
 def submit(
-    home: Path, job_text: str, job: Mapping[str, Any], plan: Mapping[str, Any], *, force_home: bool = False
+    home: Path,
+    job_text: str,
+    job: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    *,
+    force_home: bool = False,
+    draft: str | None = None,
 ) -> Run:
     """Write a new run and put it into this machine's queue under a supervisor of its own; returns at once.
 
-    Raises FactoryError when the home cannot hold runs, the disk is too full, or a device is not there.
+    `draft` is the id under which the job was written, kept with the run for `run_of_draft`. Raises FactoryError when
+    the home cannot hold runs, the disk is too full, or a device is not there.
     """
     open_home(home, force=force_home)
     wish = wish_for((job.get("hardware") or {}).get("devices"))
@@ -40,11 +49,22 @@ def submit(
         locks: list[int] = []
 
         def own(made: Run) -> None:
+            if draft is not None:
+                write_json(made.path / DRAFT, draft)
             locks.append(held.enter_context(_owned(made)))
 
         run = create_run(home, job_text, job, plan, own=own)
         _queue_up(run, locks[0], Book(run, new_record(run, job, plan)), wish, attempt=1)
     return run
+
+
+def run_of_draft(home: Path, draft: str) -> Run | None:
+    """The run that was started from a draft, deleted ones aside; None when there is none."""
+    for run in reversed(list_runs(home)):
+        with contextlib.suppress(OSError, ValueError):
+            if read_json(run.path / DRAFT) == draft:
+                return run
+    return None
 
 
 def resume(run: Run, *, force_home: bool = False) -> Status:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+from _thread import get_ident
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ def sync_file(path: Path) -> None:
 
 def write_atomic(path: Path, text: str) -> None:
     """Replace `path` in one step: readers see the old text or the new, power cut or not. Raises OSError."""
-    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
+    # Of its own for each thread of a server, or two would write into one file and lose the second's rename.
+    temporary = path.with_name(f".tmp-{os.getpid()}-{get_ident()}-{path.name}")
     content = text.encode("utf-8", "replace")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)

@@ -1,5 +1,14 @@
 """REST and live streams: one file per group of routes, each with a `router`. The same core functions as the CLI."""
 
-from webui.api import chat, form, machine, runs, stream
+from webui.api import chat, data, form, jobs, machine, models, runs, stream
 
-ROUTERS = (form.router, machine.router, runs.router, stream.router, chat.router)
+ROUTERS = (
+    machine.router,
+    form.router,
+    jobs.router,
+    runs.router,
+    data.router,
+    models.router,
+    chat.router,
+    stream.router,
+)

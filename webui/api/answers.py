@@ -278,6 +278,13 @@ class Fixed(Answer):
     """Each change: field, value, code of the finding."""
 
 
+class Copied(Answer):
+    """The job of a run, to be started anew."""
+
+    yaml: str
+    run: str
+
+
 class DataFile(Answer):
     """A file of the data folder."""
 
@@ -305,6 +312,31 @@ class Uploaded(Answer):
     file: DataFile
     report: Json | None
     """What it holds, as `factory data inspect` tells; null when it could not be read."""
+    findings: list[FindingAnswer]
+
+
+class Inspected(Answer):
+    """What data holds, as `factory data inspect --json` tells."""
+
+    format: str
+    columns: Json
+    read: int
+    kept: int
+    lengths: Json
+    stages: Json
+    findings: list[FindingAnswer]
+
+
+class RowsAnswer(Answer):
+    """Rows in the words that every stage speaks."""
+
+    rows: list[Json]
+
+
+class Previewed(Answer):
+    """Rows as training gets them: {line, row, sequences: [{name, text, tokens: [{id, text, mask}], length}]}."""
+
+    rows: list[Json]
     findings: list[FindingAnswer]
 
 

@@ -121,7 +121,7 @@ def _samples(runs: list[Run]) -> list[dict[str, Any]]:
 
 
 def _checkpoints(run: Run, whole: list[Path]) -> list[dict[str, Any]]:
-    found = []
+    found: list[dict[str, Any]] = []
     for folder in whole:
         marker = checkpoints.marker(folder) or {}
         values = marker.get("values") or {}

@@ -20,6 +20,7 @@ from data.errors import FactoryError, Finding
 from webui.api.here import Here, InHere
 from webui.form import KINDS, NOTHING, Field, by_id, fields, row_forms, shown
 from webui.form_text import fill, kind_of, put, write
+from webui.jail import placed
 from webui.labels import label
 from webui.words import LANGUAGES, words
 
@@ -184,7 +185,8 @@ def _presets(job: JobSpec, here: Here) -> dict[str, Any]:
 
 def _resolved(job: JobSpec, here: Here) -> Resolved:
     try:
-        parameters = parameter_count(locate(job.model.name, here.home, revision=job.model.revision))
+        model = placed(job, here.settings).model
+        parameters = parameter_count(locate(model.name, here.home, revision=model.revision))
     except FactoryError:  # POST /jobs/check tells it; the preset of a small model stands meanwhile
         parameters = None
     return resolve(job, parameters=parameters, gpu=here.machine().has_gpu)

@@ -44,6 +44,7 @@ class Cursor:
     events: int
     log: int
     state: int = 0
+    gone: bool = False
 
 
 class Tail:
@@ -233,16 +234,17 @@ async def listen(hub: Hub, runs: list[Run], cursors: dict[str, Cursor]) -> Async
 async def _of_one(tail: Tail, cursors: dict[str, Cursor]) -> AsyncIterator[bytes]:
     cursor = cursors[tail.run.id]
     while cursor.events != tail.events_end:
-        piece = _kept(tail.events, cursor.events) or await asyncio.to_thread(
-            _events_of, tail.run, cursor.events
-        )
-        moved = piece.end != cursor.events
-        cursor.events = piece.end
-        if not moved:
+        piece = _kept(tail.events, cursor.events)
+        if piece is None:
+            piece = await asyncio.to_thread(_events_of, tail.run, cursor.events)
+        if piece.end == cursor.events:
             break
+        cursor.events = piece.end
         yield _frame("events", _id(cursors), piece.data)
     while cursor.log != tail.log_end:
-        piece = _kept(tail.log, cursor.log) or await asyncio.to_thread(_log_of, tail.run, cursor.log)
+        piece = _kept(tail.log, cursor.log)
+        if piece is None:
+            piece = await asyncio.to_thread(_log_of, tail.run, cursor.log)
         cursor.log = piece.end
         if not piece.data:
             break
@@ -250,8 +252,8 @@ async def _of_one(tail: Tail, cursors: dict[str, Cursor]) -> AsyncIterator[bytes
     if cursor.state != tail.version:
         cursor.state = tail.version
         yield _frame("state", _id(cursors), tail.state)
-    if tail.gone and cursor.state >= 0:
-        cursor.state = -1
+    if tail.gone and not cursor.gone:
+        cursor.gone = True
         yield _frame("gone", _id(cursors), orjson.dumps({"run": tail.run.id}))
 
 

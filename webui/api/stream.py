@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Header, Query, Request
@@ -25,7 +25,7 @@ router = APIRouter(tags=["stream"])
 MOST_RUNS = 20
 _CURSOR = re.compile(rf"({ID.pattern})(?::(\d{{1,18}}))?(?::(\d{{1,18}}))?")
 LAST = Header(alias="last-event-id", max_length=4000, description="Where a broken stream had got to.")
-STREAM = {
+STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "content": {"text/event-stream": {}},
         "description": "Server-sent events: events, log, state, machine, gone.",
@@ -89,10 +89,11 @@ def _stream(
 
 def _clamped(run: Run, events: int | None, log: int | None) -> Cursor:
     """Offsets inside the files: a cursor beyond the end of a file that was replaced would wait for ever."""
-    sizes = size_of(run.events), size_of(run.log)
-    return Cursor(
-        *(size if at is None else min(at, size) for at, size in zip((events, log), sizes, strict=True))
-    )
+    return Cursor(_at_most(size_of(run.events), events), _at_most(size_of(run.log), log))
+
+
+def _at_most(size: int, offset: int | None) -> int:
+    return size if offset is None else min(offset, size)
 
 
 def _cursors(text: str, *, strict: bool = True) -> dict[str, tuple[int | None, int | None]]:
