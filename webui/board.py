@@ -36,7 +36,8 @@ def mount(app: FastAPI, home: Path) -> FastAPI:
     app.mount("/ui", StaticFiles(directory=STATIC), name="static")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*SSR.*")  # asked for below, and then warned about
-        return gr.mount_gradio_app(app, blocks(home), path="/", **mount_arguments())
+        mounted: FastAPI = gr.mount_gradio_app(app, blocks(home), path="/", **mount_arguments())
+    return mounted
 
 
 def mount_arguments() -> dict[str, Any]:

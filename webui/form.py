@@ -298,9 +298,9 @@ def _said_pairs(field: Field, value: Any) -> Any:
 def row_forms(id: str) -> Mapping[str | None, tuple[Field, ...]]:
     """The fields of the objects in a list, by the kinds that the objects may be; None where there is one kind."""
     node = next(one for one in alternatives(by_id()[id].node) if "items" in one)["items"]
-    kinds: Mapping[str | None, Schema] = {**kinds_of(node)} or {
-        None: next(one for one in alternatives(node) if "properties" in one)
-    }
+    kinds: dict[str | None, Schema] = dict(kinds_of(node).items())
+    if not kinds:
+        kinds = {None: next(one for one in alternatives(node) if "properties" in one)}
     return {kind: tuple(fields_of(form, (id,), None)) for kind, form in kinds.items()}
 
 
