@@ -68,7 +68,7 @@ def blocks(home: Path) -> Any:
                 # whole app anew, six times for nothing, 0.3 CPU-seconds each.
                 demo.pages.append((path, word(f"{page.NAME}.title"), True))
                 demo.current_page = path
-            gr.Navbar(visible=False)
+            gr.Navbar(visible=False)  # type: ignore[attr-defined]
             page.build(home)
     demo.has_launched = True
     return demo.queue(default_concurrency_limit=16)
