@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS = ("core", "data", "webui")
@@ -195,10 +196,12 @@ def test_every_file_of_a_register_is_in_its_tuple(package):
 
 
 def test_every_file_with_commands_is_in_the_command_line():
-    from core.cli import MODULES
+    from core.cli import FAMILIES, MODULES, build_app
 
     files = {name for name in modules() if room_of(name) == "core.cli" and defines(name, "register")}
     assert files == {module.__name__ for module in MODULES}
+    for words in FAMILIES.values():
+        assert set(get_command(build_app(words[0])).commands) == set(words)
 
 
 # With a letter in brackets here and there, or this file would find itself.

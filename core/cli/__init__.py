@@ -1,10 +1,12 @@
-"""The command `factory`. One file per family of words; a new one is a file here and its name in MODULES.
+"""The command `factory`. One file per family of words; a new one is a file here and its words in FAMILIES.
 
-What a command needs beyond typer is imported inside it, so that `factory --help` stays a matter of 0.1 s.
+Of the families only the one that is asked for is imported, and what a command needs beyond typer is imported inside
+it: `factory --help` stays a matter of 0.1 s, and a shell loop over hundreds of jobs one of a minute.
 """
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
@@ -16,13 +18,26 @@ from typing import Annotated
 
 import typer
 
-from core.cli import board, chat, data, env, export, fit, job, rewards, runs, train
+from core.job.register import Register
 
-MODULES = (train, runs, chat, export, job, fit, data, rewards, board, env)
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "train": ("train", "resume"),
+    "runs": ("runs", "logs", "stop", "queue"),
+    "chat": ("chat",),
+    "export": ("export",),
+    "job": ("new", "check", "plan", "schema"),
+    "fit": ("fit",),
+    "data": ("data",),
+    "rewards": ("rewards",),
+    "board": ("board",),
+    "env": ("env",),
+}
+"""The files of this package that hold commands, in the order of the help, with the words that each one adds."""
+MODULES = Register(__name__, *FAMILIES)
 
 
-def build_app() -> typer.Typer:
-    """The whole command line, every module's words in it."""
+def build_app(word: str | None = None) -> typer.Typer:
+    """The command line with the family that `word` belongs to; with every family when it is none or unknown."""
     app = typer.Typer(
         name="factory",
         help="Train language models: a checked job becomes a run, a run becomes a model.",
@@ -47,8 +62,9 @@ def build_app() -> typer.Typer:
     ) -> None:
         context.obj = home
 
-    for module in MODULES:
-        module.register(app)
+    chosen = [name for name, words in FAMILIES.items() if word in words]
+    for name in chosen or FAMILIES:
+        MODULES.named(name).register(app)
     return app
 
 
@@ -61,6 +77,12 @@ def _home_first(words: list[str]) -> list[str]:
         if length:
             return [*words[place : place + length], *words[:place], *words[place + length :]]
     return words
+
+
+def _command(words: list[str]) -> str | None:
+    """The word that names the command: the first that is no option, behind --home and its folder."""
+    behind = words[2:] if words[0] == "--home" else words
+    return next((word for word in behind if not word.startswith("-")), None)
 
 
 def _version(wanted: bool) -> None:
@@ -78,12 +100,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Refusals are printed as their sentences on stderr (as JSON on stdout with --json); a fault of ours is one
     sentence, its traceback goes to a file.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    words = _home_first(list(sys.argv[1:] if arguments is None else arguments)) or ["--help"]
+    gc.set_threshold(
+        50_000, 20, 20
+    )  # importing makes no garbage; looking for it takes a tenth of a short command
+    os.environ.setdefault(
+        "PYDANTIC_DISABLE_PLUGINS", "__all__"
+    )  # or it searches every installed package for some
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that is not UTF-8 shows an escape, not a fault
             stream.reconfigure(errors="backslashreplace")
     try:
-        build_app()(args=_home_first(words), prog_name="factory")
+        build_app(_command(words))(args=words, prog_name="factory")
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
     except BrokenPipeError:

@@ -96,12 +96,13 @@ def resume(
 
 def _go_along(run: Any, offset: int, *, detach: bool, as_json: bool) -> None:
     """Follow a run that was just submitted, and end with its outcome."""
-    from core.cli.follow import closing_words, exit_code, watch
     from core.runs.states import read_status
 
     if detach:
         say_json_line(outcome(read_status(run))) if as_json else say(run.id)
         return
+    from core.cli.follow import closing_words, exit_code, watch
+
     say(f"Run {run.id}", err=as_json)
     follower, status = watch(run, offset=offset, err=as_json)
     if as_json:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+
+from core.job.register import Register
 
 Revision = Annotated[
     str,
@@ -42,16 +46,37 @@ def unit(text: str) -> dict[str, Any]:
     return {"unit": text}
 
 
-def _long_form(value: Any) -> Any:
-    return {"name": value} if isinstance(value, str) else value
+class OneOf:
+    """The type of a field that holds one kind of a register, told apart by `name`; also accepts the bare name.
 
-
-def one_of(kinds: Sequence[type[Named]]) -> Any:
-    """The type of a field that holds one of `kinds`: a union on `name`, also accepting the bare name.
-
-    Returns an annotated type for pydantic; built from a tuple so that a new kind is one line.
+    What pydantic's own union on `name` does, with the same errors and the same JSON schema, except that only the kind
+    that a job names is imported and built: `Annotated[StageSpec, OneOf(STAGES)]`.
     """
-    names = tuple(kind.model_fields["name"].default for kind in kinds)
-    union: Any = Union[tuple(kinds)]  # noqa: UP007 - built from a tuple at run time
-    chosen = Annotated[union, Field(discriminator="name")] if len(kinds) > 1 else union
-    return Annotated[chosen, BeforeValidator(_long_form, json_schema_input_type=Union[Literal[names], union])]  # noqa: UP007
+
+    def __init__(self, kinds: Register) -> None:
+        self.kinds = kinds
+
+    def choose(self, value: Any) -> Named:
+        """The checked settings of the kind that `value` names. Raises pydantic's errors, located inside `value`."""
+        if isinstance(value, str):
+            value = {"name": value}
+        if not isinstance(value, (Mapping, Named)):
+            raise PydanticKnownError("model_attributes_type")
+        name = value.name if isinstance(value, Named) else value.get("name")
+        if name is None:
+            raise PydanticKnownError("union_tag_not_found", {"discriminator": "'name'"})
+        if name not in self.kinds.names:
+            known = ", ".join(map(repr, self.kinds.names))
+            context = {"discriminator": "'name'", "tag": str(name), "expected_tags": known}
+            raise PydanticKnownError("union_tag_invalid", context)
+        chosen: Named = self.kinds.named(name).Spec.model_validate(value)
+        return chosen
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.choose)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        every: Any = Union[Literal[self.kinds.names], *(module.Spec for module in self.kinds)]
+        return handler(TypeAdapter(every).core_schema)

@@ -188,7 +188,7 @@ def _engine(case: Case) -> Iterator[Finding]:
     stage, engine = case.job.stage.name, case.job.engine.name
     if stage in engine_module(engine).STAGES:
         return
-    able = [module.Spec.model_fields["name"].default for module in ENGINES if stage in module.STAGES]
+    able = [name for name in ENGINES.names if stage in engine_module(name).STAGES]
     text = f"engine {engine} does not run stage {stage}; "
     yield find(
         "engine_without_stage",

@@ -39,7 +39,7 @@ TIGHT, TOO_LARGE = 0.9, 1.1
 class Forecast(BaseModel):
     """What a run will take. Bytes, seconds, steps and tokens; None where it is not known yet."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True)
 
     memory: dict[str, int]
     """Memory of one device at its fullest, by part."""
@@ -275,7 +275,7 @@ def changed_job(job: JobSpec, change: Mapping[str, Any]) -> JobSpec:
     for name, value in change.items():
         part, _, key = name.partition(".")
         if not key:
-            parts[part] = next(m.Spec() for m in METHODS if m.Spec.model_fields["name"].default == value)
+            parts[part] = METHODS.named(value).Spec()
         else:
             parts[part] = parts.get(part, getattr(job, part)).model_copy(update={key: value})
     return job.model_copy(update=parts)

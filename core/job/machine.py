@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 from dataclasses import asdict, dataclass
@@ -168,9 +169,12 @@ def versions() -> dict[str, str | None]:
 def installed(package: str) -> str | None:
     """The installed version of a package, without importing it; None when it is missing."""
     try:
-        return metadata.version(package)
+        text = metadata.distribution(package).read_text("METADATA") or ""
     except metadata.PackageNotFoundError:
         return None
+    # metadata.version() parses the whole file as an e-mail, descriptions of many pages included: ten times the work.
+    found = re.search(r"^Version: *(\S+)", text, re.MULTILINE)
+    return found[1] if found else metadata.version(package)
 
 
 def factory_version() -> str:
@@ -180,8 +184,11 @@ def factory_version() -> str:
 
 def git_state() -> dict[str, Any] | None:
     """Commit of this checkout and whether it was changed; None where there is no git or no checkout."""
-    commit = _git("rev-parse", "HEAD")
-    return {"commit": commit, "changed": bool(_git("status", "--porcelain"))} if commit else None
+    told = (_git("status", "--porcelain=v2", "--branch") or "").splitlines()
+    commit = next((line.split()[2] for line in told if line.startswith("# branch.oid ")), None)
+    if commit is None or commit == "(initial)":
+        return None
+    return {"commit": commit, "changed": any(not line.startswith("# ") for line in told)}
 
 
 def _git(*words: str) -> str | None:

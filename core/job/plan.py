@@ -64,7 +64,7 @@ class Counts(BaseModel):
 class Plan(BaseModel):
     """What will be run. Plain data: printed by `factory plan`, kept as plan.json, read by the supervisor."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True)
 
     job: dict[str, Any]
     """The resolved job, nulls kept."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -10,7 +10,7 @@ from core.engines import ENGINES
 from core.engines.base import EngineSpec
 from core.export import TARGETS
 from core.export.base import ExportSpec
-from core.job.base import Revision, Spec, one_of, unit
+from core.job.base import OneOf, Revision, Spec, unit
 from core.job.data import DataSpec, expand_data
 from core.job.optimizers import Optimizer
 from core.methods import METHODS
@@ -31,18 +31,11 @@ Name = Annotated[
     ),
 ]
 
-if TYPE_CHECKING:
-    AnyStage = StageSpec
-    AnyMethod = MethodSpec
-    AnyEngine = EngineSpec
-    AnyReward = RewardSpec
-    AnyExport = ExportSpec
-else:
-    AnyStage = one_of([module.Spec for module in STAGES])
-    AnyMethod = one_of([module.Spec for module in METHODS])
-    AnyEngine = one_of([module.Spec for module in ENGINES])
-    AnyReward = one_of([module.Spec for module in REWARDS])
-    AnyExport = one_of([module.Spec for module in TARGETS])
+AnyStage = Annotated[StageSpec, OneOf(STAGES)]
+AnyMethod = Annotated[MethodSpec, OneOf(METHODS)]
+AnyEngine = Annotated[EngineSpec, OneOf(ENGINES)]
+AnyReward = Annotated[RewardSpec, OneOf(REWARDS)]
+AnyExport = Annotated[ExportSpec, OneOf(TARGETS)]
 
 
 class ModelSpec(Spec):
@@ -164,7 +157,7 @@ class JobSpec(Spec):
     """The data to learn from: a file, or files with settings."""
     stage: AnyStage
     """What kind of training."""
-    method: AnyMethod = Field(default_factory=lambda: METHODS[1].Spec())
+    method: AnyMethod = Field(default_factory=lambda: METHODS.named("lora").Spec())
     """Which weights move."""
     train: TrainSpec = TrainSpec()
     """Schedule, batch, optimizer."""
@@ -172,7 +165,7 @@ class JobSpec(Spec):
     """What a good answer is, for stages that learn from rewards; their scores are weighted and added up."""
     hardware: HardwareSpec = HardwareSpec()
     """Devices and precision."""
-    engine: AnyEngine = Field(default_factory=lambda: ENGINES[0].Spec())
+    engine: AnyEngine = Field(default_factory=lambda: ENGINES.named("trl").Spec())
     """The library that trains."""
     report_to: list[Literal["tensorboard", "wandb", "swanlab", "trackio", "mlflow"]] = []
     """Send metrics to these trackers as well, through transformers' own integrations; keys only by environment."""

@@ -44,9 +44,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def needs_of(stage: str | None) -> tuple[str, ...]:
     """The row shapes of a stage: its own NEEDS where the stage exists, else what that stage is known to need."""
-    for module in STAGES:
-        if module.Spec.model_fields["name"].default == stage:
-            return tuple(module.NEEDS)
+    if stage in STAGES.names:
+        return tuple(STAGES.named(stage).NEEDS)
     return STAGE_NEEDS.get(stage or "", ())
 
 
