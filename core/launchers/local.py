@@ -24,6 +24,7 @@ from core.runs.watch import wake
 from data.errors import FactoryError, refuse
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+SUPERVISOR = CHECKOUT / "core" / "runs" / "supervisor.py"
 SECOND_STOP = "now"
 DRAFT = "draft.json"
 """In a run folder from its first moment on: a server killed right after the start still knows what it started."""
@@ -190,7 +191,7 @@ def _queue_up(run: Run, lock: int, book: Book, wish: Wish, *, attempt: int) -> N
         }
         book.enter("queued")
         try:
-            Queue().enter(wish, run.path, key, lambda ticket: _spawn(run, lock, ticket))
+            Queue().enter(wish, run.path, key, lambda ticket: _spawn(run, key, lock, ticket))
         except FactoryError as error:
             book.enter("failed", str(error))
             raise
@@ -200,7 +201,7 @@ def _queue_up(run: Run, lock: int, book: Book, wish: Wish, *, attempt: int) -> N
         book.journal.close()
 
 
-def _spawn(run: Run, lock: int, ticket: int) -> int:
+def _spawn(run: Run, key: str, lock: int, ticket: int) -> int:
     """Start the supervisor, detached from this terminal and session; it is born holding both locks."""
     import fcntl
 
@@ -213,7 +214,7 @@ def _spawn(run: Run, lock: int, ticket: int) -> int:
         *((os.POSIX_SPAWN_DUP2, descriptor, 3 + index) for index, descriptor in enumerate(high)),
     ]
     # -S and -P: neither site-packages nor the folder the user stands in; the standard library is all it needs.
-    argv = [sys.executable, "-S", "-P", "-m", "core.runs.supervisor", str(run.path)]
+    argv = [sys.executable, "-S", "-P", str(SUPERVISOR), str(run.path), key]
     env = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONUTF8": "1"}
     try:
         pid = os.posix_spawn(sys.executable, argv, env, file_actions=actions, setsid=True)

@@ -49,7 +49,9 @@ def scorer(spec: Spec, setting: Setting) -> Scorer:
     try:
         child.start()
     except ChildRaised as problem:
-        reason = str(problem).partition(": ")[2]
+        kind, _, reason = str(problem).partition(": ")
+        if kind == "MemoryError":  # a fast machine is out of memory before it is out of time
+            raise _too_slow(spec, "cannot even be compiled in the memory that a pattern may take") from None
         raise refuse(
             "bad_pattern",
             f"the format reward's pattern {short(spec.pattern)} is not a regular expression: {reason}.",

@@ -1,6 +1,7 @@
 """Kernel locks (flock): held by a descriptor, handed to a child, dropped by the kernel when the last holder dies.
 
-No lock can be stale, whatever was killed. Linux and macOS; elsewhere taking one is refused in words. Stdlib only.
+No lock can be stale, whatever was killed. Linux and macOS; elsewhere taking one is refused in words.
+Part of a waiting supervisor, so it imports nothing big (core/runs/supervisor.py).
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
-from data.errors import refuse
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    StrPath = str | os.PathLike[str]
 
 try:
     import fcntl
@@ -22,7 +25,7 @@ except ImportError:  # Windows has no flock; importing must work all the same
 BUSY = (errno.EWOULDBLOCK, errno.EACCES)
 
 
-def open_lock(path: Path, mode: int = 0o644) -> int:
+def open_lock(path: StrPath, mode: int = 0o644) -> int:
     """A descriptor of the lock file, made if missing and never followed through a link. Raises OSError."""
     flags = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
     try:
@@ -43,6 +46,8 @@ def open_lock(path: Path, mode: int = 0o644) -> int:
 def try_lock(descriptor: int) -> bool:
     """Take the lock if it is free. Raises OSError for failures of the file system."""
     if fcntl is None:
+        from data.errors import refuse
+
         text = "Training runs need Linux or macOS: this system has no kernel file locks."
         raise refuse("system_unsupported", text)
     try:
@@ -54,7 +59,7 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-def take(path: Path, patience: float = 0.3) -> int | None:
+def take(path: StrPath, patience: float = 0.3) -> int | None:
     """The locked descriptor, or None when someone else holds the lock.
 
     `patience` (seconds) outlasts readers, who hold a lock for microseconds to see whether it is free.
@@ -70,7 +75,7 @@ def take(path: Path, patience: float = 0.3) -> int | None:
     return descriptor
 
 
-def is_held(path: Path) -> bool:
+def is_held(path: StrPath) -> bool:
     """Whether some process holds the lock. A missing file is a free lock."""
     if fcntl is None:
         return False
@@ -90,7 +95,7 @@ def is_held(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def locked(path: Path, mode: int = 0o644) -> Iterator[int]:
+def locked(path: StrPath, mode: int = 0o644) -> Iterator[int]:
     """Hold the lock for a moment, waiting for it as long as it takes. Raises OSError."""
     descriptor = open_lock(path, mode)
     try:

@@ -1,8 +1,9 @@
-"""Who may use which device, and who is next: one folder of kernel locks for all users of the machine. Stdlib only.
+"""Who may use which device, and who is next: one folder of kernel locks for all users of the machine.
 
 A slot is a GPU (or the CPU where there is none), held by locking its file. A waiting run has a ticket: a locked file
 whose name holds its place. Whoever reads or changes slots or tickets holds `queue.lock` for that moment. A waiter
 sleeps until one of the processes it waits for ends; nothing polls, and no daemon hands out places.
+Part of a waiting supervisor, so it imports nothing big, paths are plain text, and its values are plain classes.
 """
 
 from __future__ import annotations
@@ -12,66 +13,60 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
+from core.runs.identity import process_start, user_name
 from core.runs.locks import locked, open_lock, try_lock
-from core.runs.states import user_name
-from data.errors import refuse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from core.runs.locks import StrPath
 
 FIRST = 10**9
 """Order of the first ticket; numbers below are for runs moved to the front."""
 
 
-@dataclass(frozen=True)
 class Wish:
     """The slots a run can use: every one of them at once, or any single one."""
 
-    slots: tuple[str, ...]
-    every: bool = False
+    def __init__(self, slots: tuple[str, ...], every: bool = False) -> None:
+        self.slots, self.every = slots, every
 
 
-@dataclass(frozen=True)
 class Ticket:
     """A run's place in the queue, as its file name says."""
 
-    path: Path
-    order: int
-    wish: Wish
-    key: str
+    def __init__(self, path: str, order: int, wish: Wish, key: str) -> None:
+        self.path, self.order, self.wish, self.key = path, order, wish, key
 
     def holder(self) -> dict[str, Any]:
         """Whose ticket it is: pid and start of the supervisor, run folder, user."""
         return _read_holder(self.path)
 
 
-@dataclass(frozen=True)
 class Grant:
-    """Slots that were taken: their names with the descriptors that hold them."""
+    """Slots that were taken: their names with the descriptors that hold them, and the wall clock of the moment."""
 
-    slots: dict[str, int]
-    at: float
-    """Wall clock of the moment, the same order as in the queue."""
+    def __init__(self, slots: dict[str, int], at: float) -> None:
+        self.slots, self.at = slots, at
 
 
-@dataclass(frozen=True)
 class Wait:
-    """Nothing to take yet. Look again when one of `holders` has ended."""
+    """Nothing to take yet. Look again when one of `holders` has ended; `ahead` live tickets are in front."""
 
-    holders: list[dict[str, Any]]
-    ahead: int
-    """Live tickets in front."""
+    def __init__(self, holders: list[dict[str, Any]], ahead: int) -> None:
+        self.holders, self.ahead = holders, ahead
 
 
-def slots_folder() -> Path:
+def slots_folder() -> str:
     """The folder of this machine's slots: FACTORY_SLOTS, else one that all users share."""
     if chosen := os.environ.get("FACTORY_SLOTS"):
-        return Path(chosen).absolute()
-    shared = Path("/var/lock")
-    usable = shared.is_dir() and shared.stat().st_mode & 0o1002 == 0o1002
-    return (shared if usable else Path("/tmp")) / "factory"
+        return os.path.abspath(chosen)
+    shared = "/var/lock"
+    usable = os.path.isdir(shared) and os.stat(shared).st_mode & 0o1002 == 0o1002
+    return f"{shared if usable else '/tmp'}/factory"
 
 
 def slot_names() -> list[str]:
@@ -93,6 +88,8 @@ def wish_for(devices: Sequence[int] | None) -> Wish:
     kind = re.sub(r"\d+$", "", names[0])
     wanted = tuple(dict.fromkeys(f"{kind}{number}" for number in devices))
     if missing := [name for name in wanted if name not in names]:
+        from data.errors import refuse
+
         text = (
             f"hardware.devices names {', '.join(missing)}, but this machine offers {', '.join(names)}: "
             "choose among these or leave it empty."
@@ -104,11 +101,11 @@ def wish_for(devices: Sequence[int] | None) -> Wish:
 class Queue:
     """The slots and tickets of one folder."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or slots_folder()
-        self.tickets = self.folder / "tickets"
+    def __init__(self, folder: StrPath | None = None) -> None:
+        self.folder = os.fspath(folder or slots_folder())
+        self.tickets = f"{self.folder}/tickets"
 
-    def enter(self, wish: Wish, run: Path, key: str, spawn: Callable[[int], int]) -> None:
+    def enter(self, wish: Wish, run: StrPath, key: str, spawn: Callable[[int], int]) -> None:
         """Join the end of the queue. `spawn` gets the locked ticket's descriptor and returns the pid that waits.
 
         Raises FactoryError when the folder cannot be used, and whatever `spawn` raises; then no ticket is left.
@@ -117,18 +114,18 @@ class Queue:
         with self._locked():
             self._sweep()
             order = max((ticket.order for ticket in self._all()), default=FIRST - 1) + 1
-            path = self.tickets / _file_name(max(order, FIRST), wish, key)
+            path = f"{self.tickets}/{_file_name(max(order, FIRST), wish, key)}"
             descriptor = open_lock(path)
             try:
                 try_lock(descriptor)
                 _write_holder(descriptor, spawn(descriptor), run)
             except BaseException:
-                path.unlink()
+                os.unlink(path)
                 raise
             finally:
                 os.close(descriptor)
 
-    def try_take(self, key: str, run: Path) -> Grant | Wait:
+    def try_take(self, key: str, run: StrPath) -> Grant | Wait:
         """Take what the ticket `key` wishes for if it is free and nobody in front could use it; else whom to wait for.
 
         Slots that a run in front needs stay reserved for it, so a run that wants several is never starved.
@@ -151,7 +148,7 @@ class Queue:
                 for name in set(free) - set(chosen):
                     os.close(free[name])
             if chosen:
-                mine.path.unlink()
+                os.unlink(mine.path)
                 return Grant({name: free[name] for name in chosen}, round(time.time(), 6))
             busy = [name for name in mine.wish.slots if name not in free]
             holders = [_read_holder(self._slot(name)) for name in busy] + [one.holder() for one in blockers]
@@ -162,7 +159,7 @@ class Queue:
         with self._locked():
             for ticket in self._all():
                 if ticket.key == key:
-                    ticket.path.unlink()
+                    os.unlink(ticket.path)
 
     def to_front(self, key: str) -> bool:
         """Move a waiting run before all others; False when it does not wait. Raises PermissionError."""
@@ -172,12 +169,13 @@ class Queue:
             if mine is None:
                 return False
             if mine is not line[0]:
-                mine.path.rename(self.tickets / _file_name(line[0].order - 1, mine.wish, key))
+                first = _file_name(line[0].order - 1, mine.wish, key)
+                os.rename(mine.path, f"{self.tickets}/{first}")
             return True
 
     def line(self) -> list[Ticket]:
         """The live tickets in order; dead ones are swept away."""
-        if not self.tickets.is_dir():
+        if not os.path.isdir(self.tickets):
             return []
         with self._locked():
             self._sweep()
@@ -185,45 +183,46 @@ class Queue:
 
     def holders(self) -> dict[str, dict[str, Any]]:
         """Slots in use, with whose they are."""
-        if not self.folder.is_dir():
+        if not os.path.isdir(self.folder):
             return {}
         found = {}
         with self._locked():
-            for path in sorted(self.folder.glob("*.slot")):
-                if _is_locked(path):
-                    found[path.stem] = _read_holder(path)
+            for file in sorted(os.listdir(self.folder)):
+                name, kind = os.path.splitext(file)
+                if kind == ".slot" and _is_locked(self._slot(name)):
+                    found[name] = _read_holder(self._slot(name))
         return found
 
     def _prepare(self) -> None:
         try:
             for folder in (self.folder, self.tickets):
-                folder.mkdir(exist_ok=True, parents=True)
-                if folder.stat().st_uid == os.getuid():
-                    folder.chmod(0o1777)  # every user of the machine waits in the same line
+                os.makedirs(folder, exist_ok=True)
+                if os.stat(folder).st_uid == os.getuid():
+                    os.chmod(folder, 0o1777)  # every user of the machine waits in the same line
         except OSError as error:
+            from data.errors import refuse
+
             text = (
                 f"The folder of device locks {self.folder} cannot be used ({error.strerror}): "
                 "ask its owner to make it writable for all, or set FACTORY_SLOTS to another folder."
             )
-            raise refuse("slots_unusable", text, value=str(self.folder)) from error
+            raise refuse("slots_unusable", text, value=self.folder) from error
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        with locked(self.folder / "queue.lock", 0o666):
-            yield
+    def _locked(self) -> contextlib.AbstractContextManager[int]:
+        return locked(f"{self.folder}/queue.lock", 0o666)
 
-    def _slot(self, name: str) -> Path:
-        return self.folder / f"{name}.slot"
+    def _slot(self, name: str) -> str:
+        return f"{self.folder}/{name}.slot"
 
     def _all(self) -> list[Ticket]:
-        found = [ticket for path in self.tickets.iterdir() if (ticket := _parse(path)) is not None]
+        found = [ticket for name in os.listdir(self.tickets) if (ticket := _parse(self.tickets, name))]
         return sorted(found, key=lambda ticket: ticket.order)
 
     def _sweep(self) -> None:
         for ticket in self._all():
             if not _is_locked(ticket.path):
-                with contextlib.suppress(PermissionError):  # another user's; it is passed over all the same
-                    ticket.path.unlink(missing_ok=True)
+                with contextlib.suppress(PermissionError, FileNotFoundError):  # another user's is passed over
+                    os.unlink(ticket.path)
 
     def _lock_free(self, names: Iterable[str]) -> dict[str, int]:
         free = {}
@@ -234,15 +233,6 @@ class Queue:
             else:
                 os.close(descriptor)
         return free
-
-
-def process_start(pid: int) -> str | None:
-    """When a process began, in the kernel's own count; with the pid it names a process for good. None: no such."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    return stat.rpartition(")")[2].split()[19]
 
 
 def new_key() -> str:
@@ -276,7 +266,7 @@ def _choose(wish: Wish, free: list[str]) -> list[str]:
 
 def _gpu_numbers() -> list[int]:
     try:
-        names = [path.name for path in Path("/dev").iterdir()]
+        names = os.listdir("/dev")
     except OSError:
         return []
     return [int(match[1]) for name in names if (match := re.fullmatch(r"nvidia(\d+)", name))]
@@ -286,14 +276,16 @@ def _file_name(order: int, wish: Wish, key: str) -> str:
     return f"{order:012d}~{'every' if wish.every else 'any'}~{','.join(wish.slots)}~{key}"
 
 
-def _parse(path: Path) -> Ticket | None:
-    words = path.name.split("~")
+def _parse(folder: str, name: str) -> Ticket | None:
+    words = name.split("~")
     if len(words) != 4 or not words[0].isdigit():
         return None
-    return Ticket(path, int(words[0]), Wish(tuple(words[2].split(",")), words[1] == "every"), words[3])
+    return Ticket(
+        f"{folder}/{name}", int(words[0]), Wish(tuple(words[2].split(",")), words[1] == "every"), words[3]
+    )
 
 
-def _is_locked(path: Path) -> bool:
+def _is_locked(path: str) -> bool:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -304,7 +296,7 @@ def _is_locked(path: Path) -> bool:
         os.close(descriptor)
 
 
-def _write_holder(descriptor: int, pid: int, run: Path) -> None:
+def _write_holder(descriptor: int, pid: int, run: StrPath) -> None:
     holder = {
         "pid": pid,
         "start": process_start(pid),
@@ -317,9 +309,10 @@ def _write_holder(descriptor: int, pid: int, run: Path) -> None:
         os.pwrite(descriptor, json.dumps(holder).encode(), 0)
 
 
-def _read_holder(path: Path) -> dict[str, Any]:
+def _read_holder(path: str) -> dict[str, Any]:
     try:
-        holder = json.loads(path.read_bytes())
+        with open(path, "rb") as file:
+            holder = json.loads(file.read())
     except (OSError, ValueError):
         return {}
     return holder if isinstance(holder, dict) else {}

@@ -7,7 +7,6 @@ written: it is what a reader concludes from a state that is no end and a lock th
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any
 
 from core.runs import checkpoints
 from core.runs.folder import Run
+from core.runs.identity import user_name
 from core.runs.journal import Journal, parse
 from core.runs.locks import is_held
 from core.runs.storage import FULL, give_up_reserve, read_json, tail, write_json
@@ -107,18 +107,6 @@ def new_record(run: Run, job: Mapping[str, Any], plan: Mapping[str, Any]) -> dic
         "state": None,
         "attempt": 0,
     }
-
-
-def user_name() -> str:
-    """Who runs this process: the user's name, or the number where the system knows no name."""
-    try:
-        import pwd
-    except ImportError:  # Windows
-        return os.environ.get("USERNAME", "?")
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # usual in containers
-        return str(os.getuid())
 
 
 def boot_id() -> str | None:

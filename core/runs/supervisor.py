@@ -1,265 +1,66 @@
-"""The one small process that owns a run: `python -m core.runs.supervisor RUN_DIR`.
+"""The one small process that owns a run: `python core/runs/supervisor.py RUN_DIR TICKET`.
 
-It holds the run's lock (a descriptor it was born with), waits in the queue, starts the training process as its
-child, and writes the states. It outlives the terminal and the server that started it; when it is killed the kernel
-frees its locks and tells the training process, and readers see a lost run. Standard library only: a waiting
-supervisor is small.
+It holds the run's lock (a descriptor it was born with) and waits in the queue; with its slots it becomes the keeper of
+the training process (core/runs/attempt.py). It outlives the terminal and the server that started it; when it is killed
+the kernel frees its locks and tells the training process, and readers see a lost run.
+
+Hundreds of supervisors may wait at once, so a waiting one is little more than the bare interpreter: this file and what
+it imports do without pathlib, dataclasses and typing, each of which takes one to three MiB.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import sys
-import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from core.runs.folder import Run
-from core.runs.journal import read_records
-from core.runs.locks import open_lock, try_lock
 from core.runs.queue import Grant, Queue
-from core.runs.states import ENDS, Book, last_checkpoint, last_step
-from core.runs.storage import give_up_reserve, keep_reserve, read_json, refusal
 from core.runs.watch import Watch
-from data.errors import FactoryError
-
-if TYPE_CHECKING:
-    import subprocess
-
-    from core.runs.outcome import Exit
-
-CHECKOUT = Path(__file__).resolve().parents[2]
-START_LIMIT = 900.0
-"""Seconds until the training process must have said that it is ready."""
-SWEEP_PATIENCE = 1.0
-"""Seconds that processes left behind get to end by themselves, and again after SIGTERM."""
-UNKILLABLE = 30.0
-"""Seconds after SIGKILL until followers are told that it does not work; the slot stays taken."""
-
-
-class Supervisor:
-    """One attempt of one run, from its place in the queue to its final state."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.book = Book(run, read_json(run.state_json))
-        self.watch = Watch(run)
-        self.queue = Queue()
-        self.slots: dict[str, int] = {}
-        self.granted = 0.0
-        self.touched = time.monotonic()
-        self.asked = False
-        self.forced = self.at_once = False
-
-    def main(self) -> None:
-        """Wait, train, and write how it ended."""
-        if not self.wait_in_line():
-            self.end("stopped", "cancelled while it waited in the queue")
-            return
-        keep_reserve(self.run.path)
-        child = self.start()
-        if child is not None:
-            self.attend(child)
-
-    def wait_in_line(self) -> bool:
-        """Sleep until the slots are ours; False when the run was cancelled meanwhile."""
-        key = self.book.record["ticket"]
-        while not self.stop_request():
-            answer = self.queue.try_take(key, self.run.path)
-            if isinstance(answer, Grant):
-                self.slots, self.granted = answer.slots, answer.at
-                return True
-            self.watch.sleep_until_one_ends(answer.holders)
-        self.queue.leave(key)
-        return False
-
-    def start(self) -> subprocess.Popen[bytes] | None:
-        """Start the training process; None when that failed and the run has ended."""
-        from core.runs import process
-        from core.runs.checkpoints import clean
-        from core.runs.gpus import company
-        from core.runs.outcome import Said, oom_kills
-
-        self.said, self.oom_before = Said(), oom_kills()
-        self.heard_to = self.heard_from = self.book.journal.size()
-        self.book.enter("starting", slots=list(self.slots), started=self.granted)
-        self.started = time.monotonic()
-        alive = open_lock(self.run.alive)
-        if not try_lock(alive):
-            self.end(
-                "failed", f"processes of an earlier attempt live on: `factory stop {self.run.id}` ends them"
-            )
-            return None
-        clean(self.run)
-        for sentence in company(self.slots):
-            self.book.warn("gpu_shared", sentence)
-        process.adopt_orphans()
-        plan = read_json(self.run.plan_json)
-        env = process.environment(os.environ, plan.get("environment", []), list(self.slots), self.run.home)
-        argv = [*plan["argv"], str(self.run.path)]
-        keep = [alive, *self.slots.values()]  # a slot is free when nothing of the run lives any more
-        try:
-            child = process.start(argv, CHECKOUT, env, self.run.log, keep)
-        except OSError as error:
-            self.end("failed", f"{argv[0]} could not be started: {error.strerror}")
-            return None
-        self.book.record["child"] = child.pid
-        self.book.save()
-        return child
-
-    def attend(self, child: subprocess.Popen[bytes]) -> None:
-        """Stay with the training process until it has ended, then sweep and judge."""
-        from core.runs import process
-        from core.runs.outcome import fault_of, judge
-
-        ended = self.collect(child)
-        while ended is None:
-            self.hear()
-            self.heed_stop(child)
-            self.stay_fresh()
-            self.watch.sleep(0.1 if self.book.state == "starting" else 1.0)
-            ended = self.collect(child)
-        self.hear()
-        process.sweep(0.0 if self.forced else SWEEP_PATIENCE)
-        state, reason = judge(self.run, ended, self.said, asked=self.asked, forced=self.forced)
-        if state == "stopped" and self.at_once:
-            reason = "ended at once, as was asked; nothing was saved since the last checkpoint"
-        facts = {"exit": ended.code, "signal": ended.signal, "forced": self.forced, "peak_bytes": ended.peak}
-        fault = fault_of(self.run, ended, self.said, state)
-        if state == "succeeded":
-            reason = self.export()
-        self.end(state, reason, values=self.said.values, fault=fault, **facts)
-        if state == "succeeded":
-            self.teach()
-
-    def export(self) -> str | None:
-        """Make the exports that the job asks for; a sentence when some are missing."""
-        from core.runs.after import make_exports, wanted
-
-        specs = wanted(read_json(self.run.job_json))
-        if not specs:
-            return None
-
-        def pause() -> None:
-            self.stay_fresh()
-            self.watch.sleep(0.5)
-
-        return make_exports(
-            self.run, specs, self.book, stopped=lambda: self.stop_request() is not None, pause=pause
-        )
-
-    def stay_fresh(self) -> None:
-        """Touch our slots once an hour, or a cleaner of old files under /tmp would take them for rubbish."""
-        if time.monotonic() - self.touched > 3600:
-            self.touched = time.monotonic()
-            for descriptor in self.slots.values():
-                with contextlib.suppress(OSError):  # another user made the file; the lock counts
-                    os.utime(descriptor)
-
-    def collect(self, child: subprocess.Popen[bytes]) -> Exit | None:
-        """How the training process ended, or None while it lives."""
-        from core.runs.outcome import Exit, oom_kills
-
-        pid, status, usage = os.wait4(child.pid, os.WNOHANG)
-        if pid == 0:
-            return None
-        child.returncode = os.waitstatus_to_exitcode(status)
-        unit = 1 if sys.platform == "darwin" else 1024
-        return Exit(child.returncode, usage.ru_maxrss * unit, oom_kills() - self.oom_before)
-
-    def hear(self) -> None:
-        """Read what the training process wrote since the last time."""
-        records, self.heard_to = read_records(self.run.events, self.heard_to)
-        for record in records:
-            self.said.hear(record)
-        if self.said.total_steps is not None:
-            self.book.record["total_steps"] = self.said.total_steps
-        if (self.said.ready or self.said.done) and self.book.state == "starting":
-            self.book.enter("running")
-
-    def heed_stop(self, child: subprocess.Popen[bytes]) -> None:
-        """Pass a stop request on, and enforce it when its grace is over or somebody asked twice."""
-        from core.runs.process import descendants, end_group
-
-        request = self.stop_request()
-        late = self.book.state == "starting" and time.monotonic() - self.started > START_LIMIT
-        if late and not request:
-            self.said.error = f"no sign of life within {START_LIMIT:.0f} s of its start"
-            end_group(child.pid, signal.SIGKILL)
-        if not request:
-            return
-        if not self.asked:
-            self.asked = True
-            grace = float(os.environ.get("FACTORY_GRACE") or self.said.grace())
-            self.deadline = time.monotonic() + grace
-            self.book.enter("stopping", grace=round(grace, 1), grace_until=round(time.time() + grace, 1))
-            # Only the trainer itself: a data loader's worker that got SIGTERM would take the step down with it.
-            os.kill(child.pid, signal.SIGTERM)
-            end_group(child.pid, signal.SIGCONT)
-        if self.forced and time.monotonic() > self.deadline + UNKILLABLE:
-            self.deadline = float("inf")
-            text = f"Process {child.pid} does not die of signal 9: the kernel waits for a device or a disk."
-            self.book.warn("unkillable", text)
-        if (request == "now" or time.monotonic() > self.deadline) and not self.forced:
-            self.forced, self.at_once, self.deadline = True, request == "now", time.monotonic()
-            end_group(child.pid, signal.SIGKILL)
-            for pid in descendants(os.getpid()):
-                if pid != child.pid:
-                    os.kill(pid, signal.SIGKILL)
-
-    def teach(self) -> None:
-        """Let the home's table take in how fast this run was, for later forecasts. Without room it learns nothing."""
-        from core.job.calibration import learn
-
-        events, _ = read_records(self.run.events, self.heard_from)
-        with contextlib.suppress(OSError):
-            learn(self.run.home, read_json(self.run.plan_json), events)
-
-    def stop_request(self) -> str | None:
-        """`stop`, `now`, or None when nobody asked."""
-        try:
-            text = self.run.stop_file.read_text(encoding="utf-8", errors="replace").strip()
-        except FileNotFoundError:
-            return "stop" if self.watch.terminated else None
-        return "now" if text == "now" else "stop"
-
-    def end(self, state: str, reason: str | None, **facts: Any) -> None:
-        """Write the final state with everything a reader wants to know, and tidy up."""
-        facts |= {"ended": round(time.time(), 3), "step": last_step(self.run)}
-        self.book.enter(state, reason, checkpoint=last_checkpoint(self.run), **facts)
-        give_up_reserve(self.run.path)
 
 
 def main(arguments: list[str]) -> int:
     """Own the run whose folder is named; its lock and its ticket are open descriptors of this process."""
     os.chdir("/")
-    supervisor = Supervisor(Run(Path(arguments[0])))
+    folder, ticket = arguments
+    watch = Watch(folder)
+    grant = problem = None
     try:
-        supervisor.main()
-    except Exception as problem:
+        grant = wait_in_line(folder, ticket, watch)
+    except Exception as error:
+        problem = error
+    return attend(folder, watch, grant, problem)
+
+
+def wait_in_line(folder: str, ticket: str, watch: Watch) -> Grant | None:
+    """Sleep until the slots are ours; None when the run was cancelled meanwhile."""
+    queue = Queue()
+    while not watch.stop_request():
+        answer = queue.try_take(ticket, folder)
+        if isinstance(answer, Grant):
+            return answer
+        watch.sleep_until_one_ends(answer.holders)
+    queue.leave(ticket)
+    return None
+
+
+def attend(folder: str, watch: Watch, grant: Grant | None, problem: Exception | None) -> int:
+    """Train in the slots that were granted, or write why that will not be."""
+    from pathlib import Path
+
+    from core.runs.attempt import Attempt
+    from core.runs.folder import Run
+
+    attempt = Attempt(Run(Path(folder)), watch, grant)
+    try:
+        if problem is not None:
+            raise problem
+        attempt.main()
+    except Exception as error:
         import traceback
 
         traceback.print_exc()
-        _give_up(supervisor, problem)
+        attempt.give_up(error)
         return 1
     return 0
-
-
-def _give_up(supervisor: Supervisor, problem: Exception) -> None:
-    """Our own failure: end what was started, and say so if the disk lets us. Otherwise readers see a lost run."""
-    from core.runs.process import descendants, sweep
-
-    for pid in descendants(os.getpid()):
-        os.kill(pid, signal.SIGTERM)
-    sweep(float(os.environ.get("FACTORY_GRACE") or 30.0))
-    if supervisor.book.state in ENDS:
-        return
-    if isinstance(problem, OSError):
-        problem = refusal(problem, supervisor.run.path)
-    words = str(problem) if isinstance(problem, FactoryError) else f"fault in the supervisor: {problem!r}"
-    supervisor.end("failed", words)
 
 
 if __name__ == "__main__":

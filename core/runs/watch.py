@@ -1,4 +1,7 @@
-"""How a supervisor sleeps: until a byte in the run's pipe, a signal, or the end of a process. Stdlib only."""
+"""How a supervisor sleeps: until a byte in the run's pipe, a signal, or the end of a process.
+
+Part of a waiting supervisor, so it imports nothing big (core/runs/supervisor.py).
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,27 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Mapping, Sequence
-from typing import Any
 
-from core.runs.folder import Run
-from core.runs.queue import process_start
+from core.runs.identity import process_start
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from core.runs.folder import Run
 
 BLIND = 1.0
 """Seconds between looks where the system offers nothing to wait for (no pipe in the folder, no pidfd)."""
 
 
 class Watch:
-    """The things that wake a supervisor. SIGTERM is remembered in `terminated`."""
+    """The things that wake the supervisor of a run, by its folder. SIGTERM is remembered in `terminated`."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.terminated = False
-        self._pipe = _open_pipe(run)
+        self._stop_file = f"{folder}/stop"
+        self._pipe = _open_pipe(f"{folder}/wake")
         self._signals, writing = os.pipe()
         for descriptor in (self._signals, writing):
             os.set_blocking(descriptor, False)
@@ -30,6 +38,15 @@ class Watch:
         signal.signal(signal.SIGCHLD, lambda *_: None)  # only to be woken
         for number in (signal.SIGINT, signal.SIGHUP):  # a closed terminal is no reason to end
             signal.signal(number, signal.SIG_IGN)
+
+    def stop_request(self) -> str | None:
+        """What the run is asked to do: `stop`, `now`, or None when nobody asked."""
+        try:
+            with open(self._stop_file, encoding="utf-8", errors="replace") as file:
+                text = file.read().strip()
+        except FileNotFoundError:
+            return "stop" if self.terminated else None
+        return "now" if text == "now" else "stop"
 
     def sleep(self, seconds: float | None = None) -> None:
         """Sleep until something happens, at most `seconds`; without them and without a pipe, a second."""
@@ -77,11 +94,11 @@ def wake(run: Run) -> bool:
     return True
 
 
-def _open_pipe(run: Run) -> int | None:
+def _open_pipe(path: str) -> int | None:
     try:
         with contextlib.suppress(FileExistsError):
-            os.mkfifo(run.wake, 0o600)
-        return os.open(run.wake, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.mkfifo(path, 0o600)
+        return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, AttributeError):
         return None
 

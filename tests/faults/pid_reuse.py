@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 from core.launchers import local
-from core.runs.queue import Queue, process_start
+from core.runs.identity import process_start
+from core.runs.queue import Queue
 from core.runs.states import read_status
 from core.runs.watch import Watch
 from data.errors import FactoryError
@@ -46,7 +47,7 @@ def main(home: Path) -> None:
         assert error.findings[0].code == "run_not_running"
     assert local.end_orphans(run, grace=0.1) == 0
     began = time.monotonic()
-    Watch(run).sleep_until_one_ends([holder])  # must not wait for the innocent's end
+    Watch(run.path).sleep_until_one_ends([holder])  # must not wait for the innocent's end
     assert time.monotonic() - began < 5
     time.sleep(0.2)
     for number in innocents:

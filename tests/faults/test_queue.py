@@ -207,7 +207,7 @@ def test_another_users_run_waits_in_the_same_line(home: Path, tmp_path: Path) ->
             queue.enter(wish, tmp_path / "theirs", key, lambda ticket: os.dup(ticket) and os.getpid())
             answer = queue.try_take(key, tmp_path / "theirs")
             assert isinstance(answer, Wait) and answer.holders[0]["run"] == str(one.path)
-            Watch(one).sleep_until_one_ends(answer.holders)
+            Watch(one.path).sleep_until_one_ends(answer.holders)
             assert isinstance(queue.try_take(key, tmp_path / "theirs"), Grant)
             os._exit(0)
         except BaseException as error:

@@ -229,7 +229,7 @@ def test_resume_tells_which_libraries_have_changed(tmp_path: Path, monkeypatch: 
     run = made(tmp_path, "queued", "stopped")
     plan = {"argv": ["/no/such/python"], "versions": {"numpy": "0.0.1", "no-such-thing": None}}
     run.plan_json.write_text(json.dumps(plan), encoding="utf-8")
-    monkeypatch.setattr(local, "_spawn", lambda run, lock, ticket: os.getpid())
+    monkeypatch.setattr(local, "_spawn", lambda run, key, lock, ticket: os.getpid())
     assert local.resume(run).attempt == 2
     (warning,) = [event for event in read_events(run.events)[0] if event.event == "warning"]
     assert warning.code == "versions_changed" and "numpy 0.0.1 -> " in warning.message
