@@ -75,20 +75,31 @@ class Machine:
 
 def this_machine() -> Machine:
     """Look at the machine this process runs on. Takes 10 ms, or as long as nvidia-smi where there is one."""
-    import psutil
-
-    memory = psutil.virtual_memory()
-    total = min(memory.total, _cgroup_memory() or memory.total)
+    memory, available = _memory()
+    total = min(memory, _cgroup_memory() or memory)
     gpus, problem = _gpus()
     return Machine(
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         python=platform.python_version(),
         cores=_usable_cores(),
         memory=total,
-        memory_free=min(memory.available, total),
+        memory_free=min(available, total),
         gpus=gpus,
         gpu_problem=problem,
     )
+
+
+def _memory() -> tuple[int, int]:
+    """The machine's memory, and how much of it is free for the asking; bytes."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        import psutil  # takes longer to import than all else that is asked of the machine
+
+        memory = psutil.virtual_memory()
+        return memory.total, memory.available
+    kibibytes = {line.partition(":")[0]: int(line.split()[1]) for line in lines}
+    return kibibytes["MemTotal"] * 1024, kibibytes["MemAvailable"] * 1024
 
 
 def _usable_cores() -> int:

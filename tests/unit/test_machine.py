@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+from importlib import metadata
 
 import pytest
 
@@ -69,3 +71,37 @@ def test_a_container_limit_lowers_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "_CGROUP_MEMORY", (tmp_path / "none", tmp_path / "memory.max"))
     seen = machine.this_machine()
     assert seen.memory == 2**30 and seen.memory_free <= 2**30
+
+
+def test_memory_is_what_the_system_says():
+    import psutil
+
+    total, available = machine._memory()
+    assert total == psutil.virtual_memory().total
+    assert 0 < available <= total
+
+
+def test_versions_are_those_of_the_metadata():
+    for package in ("pydantic", "typer", "numpy"):
+        assert machine.installed(package) == metadata.version(package)
+
+
+def test_a_checkout_is_known_by_its_commit_and_whether_it_was_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "CHECKOUT", tmp_path)
+    assert machine.git_state() is None
+
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        return subprocess.run(
+            ["git", "-C", str(tmp_path), *who, *words], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    git("init", "-q")
+    assert machine.git_state() is None
+    (tmp_path / "file").write_text("1")
+    git("add", "file")
+    git("commit", "-qm", "one")
+    commit = git("rev-parse", "HEAD")
+    assert machine.git_state() == {"commit": commit, "changed": False}
+    (tmp_path / "file").write_text("2")
+    assert machine.git_state() == {"commit": commit, "changed": True}
