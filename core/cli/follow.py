@@ -14,6 +14,7 @@ import typer
 from core.cli.show import coloured, say
 from core.runs.folder import Run
 from core.runs.states import Status, read_status
+from data.words import number
 
 if TYPE_CHECKING:
     from core.runs.events import Metric, Sample
@@ -55,7 +56,7 @@ class Progress:
         parts = [f"step {self.step:>{width}}{total}"]
         for name in ("loss", "eval_loss"):
             if name in self.values:
-                parts.append(f"{name} {self.values[name]:.4f}")
+                parts.append(f"{name} {number(self.values[name])}")
         if (rate := self.values.get("tokens_per_second")) is not None:
             parts.append(f"{rate:,.0f} tokens/s")
         if not finished and (left := self.seconds_left()) is not None:
@@ -247,9 +248,7 @@ def countdown(run: Run) -> Status:
 def closing_words(run: Run, status: Status, samples: list[Sample]) -> str:
     """What is said when a run is over: answers before and after, where the model lies, what to do next."""
     if status.state == "succeeded":
-        return "\n".join(
-            [*_answers(samples), f"The model lies in {run.model}", *_exports(status), *next_commands(run)]
-        )
+        return "\n".join([*_answers(samples), _where(run), *_exports(status), *next_commands(run)])
     reason = f": {plain(status.reason)}" if status.reason else "."
     lines = [f"Run {run.id} {'is lost' if status.state == 'lost' else status.state}{reason}"]
     if status.over and (checkpoint := _checkpoint(status)):
@@ -258,6 +257,18 @@ def closing_words(run: Run, status: Status, samples: list[Sample]) -> str:
         lines.append(f"Its output: factory logs {run.id}")
     lines += card_lines(status)
     return "\n".join(lines)
+
+
+def _where(run: Run) -> str:
+    """Where the model lies, and of which step it is when that was chosen."""
+    from core.runs.checkpoints import marker
+
+    facts = marker(run.model) or {}
+    if (loss := facts.get("best_eval_loss")) is None:
+        return f"The model lies in {run.model}"
+    return (
+        f"The model lies in {run.model}: the best weights, of step {facts['step']} (eval_loss {number(loss)})"
+    )
 
 
 def card_lines(status: Status) -> list[str]:

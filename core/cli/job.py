@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 def new(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Where to write it; without, it is printed.")
+        Path | None, typer.Argument(metavar="FILE", help="Where to write it; without, it is printed.")
     ] = None,
     stage: Annotated[str, typer.Option(help="What kind of training.")] = "sft",
     method: Annotated[str, typer.Option(help="Which weights move.")] = "lora",

@@ -7,11 +7,12 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from core.cli.show import duration, finding_lines, gib, pairs, table
+from core.cli.show import duration, finding_lines, pairs, table
 from core.job.forecast import Forecast
 from core.job.memory import PARTS
 from core.job.plan import Plan
 from data.errors import Finding
+from data.words import size
 
 
 def plan_text(plan: Plan) -> str:
@@ -32,7 +33,7 @@ def _summary(plan: Plan) -> Iterator[tuple[str, str]]:
     size = f", {plan.parameters:,} weights" if plan.parameters else ""
     yield "model", f"{job['model']['name']} ({plan.model_kind}{size})"
     for file in plan.files:
-        yield "data", f"{file['path']} ({gib(file['bytes'])}, sha256 {file['sha256'][:12]})"
+        yield "data", f"{file['path']} ({size(file['bytes'])}, sha256 {file['sha256'][:12]})"
     yield (
         "training",
         f"{job['stage']['name']}, {job['method']['name']}, engine {plan.engine}, seed {plan.seed}",
@@ -62,10 +63,10 @@ def _forecast(plan: Plan) -> Iterator[str]:
         return
     where = "the CPU" if told.device == "cpu" else told.device
     source = "measured with one real step" if told.measured else _SOURCES[told.lengths]
-    needed = f"{gib(told.memory_total)} of {gib(told.available)} on {where}: {told.verdict} ({source})"
+    needed = f"{size(told.memory_total)} of {size(told.available)} on {where}: {told.verdict} ({source})"
     moment = "" if told.measured else f", fullest while {_MOMENTS.get(told.moment, told.moment)}"
     lines = [f"Forecast{moment}"]
-    rows = [(PARTS[name], gib(size)) for name, size in told.memory.items() if size and name in PARTS]
+    rows = [(PARTS[name], size(size)) for name, size in told.memory.items() if size and name in PARTS]
     lines += ["  " + line for line in table([*rows, ("memory", needed)]).splitlines()]
     facts = {"time": _time(told), "disk": _disk(told)}
     if told.change:
@@ -88,8 +89,8 @@ def _time(told: Forecast) -> str:
 
 def _disk(told: Forecast) -> str:
     return (
-        f"{gib(told.disk_bytes)} at its fullest (a checkpoint {gib(told.checkpoint_bytes)}, "
-        f"the model {gib(told.model_bytes)})"
+        f"{size(told.disk_bytes)} at its fullest (a checkpoint {size(told.checkpoint_bytes)}, "
+        f"the model {size(told.model_bytes)})"
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.cli.show import AsJson, Overrides, home_of, say, say_json, show_findings, table
+from data.words import number
 
 if TYPE_CHECKING:
     from core.job.spec import JobSpec
@@ -152,7 +153,7 @@ def _from_file(path: Path, job: JobSpec) -> tuple[list[dict[str, Any]], list[lis
         raise refuse(
             "completions_unreadable", f"{path} cannot be read ({error}).", value=str(path)
         ) from error
-    for number, line in enumerate(lines, 1):
+    for place, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
@@ -166,7 +167,7 @@ def _from_file(path: Path, job: JobSpec) -> tuple[list[dict[str, Any]], list[lis
         if not fits:
             raise refuse(
                 "completions_line",
-                f"{path} line {number} must be a JSON object with prompt and completion, or completions as a list.",
+                f"{path} line {place} must be a JSON object with prompt and completion, or completions as a list.",
                 value=line[:100],
             )
         key = json.dumps(record["prompt"], sort_keys=True)
@@ -213,15 +214,15 @@ def _show(report: Report) -> None:
     say(table(rows, header=("PROMPT", *names, "MEAN", "SPREAD"), right=tuple(range(1, width + 3))))
     say()
     dead = round(report.signal.dead * len(report.groups))
-    say(f"{dead} of {len(report.groups)} groups without any signal, mean {report.signal.mean:.3g}")
+    say(f"{dead} of {len(report.groups)} groups without any signal, mean {number(report.signal.mean)}")
     ranked = report.ranked()
     for word, one in (("best", ranked[:1]), ("worst", ranked[-1:])):
         for total, prompt, text in one:
-            say(f"{word:<5}  {total:.3g}  {_short(prompt, 60)} -> {_short(text, 200) or '(empty)'}")
+            say(f"{word:<5}  {number(total)}  {_short(prompt, 60)} -> {_short(text, 200) or '(empty)'}")
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+    return "-" if value is None else number(value)
 
 
 def _short(text: str, limit: int) -> str:

@@ -115,14 +115,6 @@ def pairs(values: Mapping[str, Any]) -> str:
     return table(values.items())
 
 
-def gib(count: float) -> str:
-    """Bytes in words: `3.2 GiB`, `512 MiB`."""
-    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}" if count < 100 * size else f"{count / size:.0f} {unit}"
-    return f"{count:.0f} B"
-
-
 def duration(seconds: float) -> str:
     """Seconds in words: `40 s`, `12 min`, `3.5 h`, `2.1 days`."""
     for unit, size in (("days", 86_400 * 2), ("h", 3600 * 1.5), ("min", 90)):

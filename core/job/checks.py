@@ -39,6 +39,7 @@ from core.stages import stage_module
 from data.errors import FactoryError, Finding
 from data.files import find_files
 from data.look import findings_of
+from data.words import size
 
 NEEDED = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
 TEMPLATES = CHECKOUT / "templates" / "chat"
@@ -346,8 +347,8 @@ def _storage(case: Case) -> Iterator[Finding]:
     need, free = bytes_needed(case), disk_free(case.home)
     if need is not None and free < need:
         text = (
-            f"The run needs about {need / 2**30:.1f} GiB for its checkpoints and model, and {case.home} has "
-            f"{free / 2**30:.1f} GiB free; make room, lower train.keep_checkpoints, or choose another --home."
+            f"The run needs about {size(need)} for its checkpoints and model, and {case.home} has "
+            f"{size(free)} free; make room, lower train.keep_checkpoints, or choose another --home."
         )
         yield find("disk_too_small", "error", "train.keep_checkpoints", case.job.train.keep_checkpoints, text)
 
@@ -370,10 +371,7 @@ def _memory(case: Case) -> Iterator[Finding]:
     if told.verdict == "fits":
         return
     where = "this machine" if told.device == "cpu" else told.device
-    text = (
-        f"The job takes about {told.memory_total / 2**30:.1f} GiB of memory, and {where} has "
-        f"{told.available / 2**30:.1f} GiB"
-    )
+    text = f"The job takes about {size(told.memory_total)} of memory, and {where} has {size(told.available)}"
     if told.change:
         change = ", ".join(f"{name} {_word(value)}" for name, value in told.change.items())
         text += f"; the cheapest change that fits: {change}"

@@ -26,8 +26,10 @@ CANONICAL = ("prompt", "answer", "messages")
 Name = Annotated[
     str,
     Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]{0,63}$",
-        json_schema_extra={"shape": "1 to 64 letters, digits, dots, dashes, underscores and spaces"},
+        pattern=r"^[\p{L}\p{N}][\p{L}\p{M}\p{N}._ -]{0,63}$",
+        json_schema_extra={
+            "shape": "1 to 64 letters (of any script), digits, dots, dashes, underscores and spaces"
+        },
     ),
 ]
 

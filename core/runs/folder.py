@@ -12,6 +12,7 @@ import json
 import os
 import re
 import time
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +137,7 @@ def create_run(
     first look on, and no reader takes the new run for a lost one. Raises FactoryError when the home cannot be written.
     """
     runs = home / "runs"
-    label = _slug(str(job_json.get("name") or _stage_name(job_json) or "run"))
+    label = _slug(str(job_json.get("name") or "")) or _slug(str(_stage_name(job_json))) or "run"
     try:
         runs.mkdir(parents=True, exist_ok=True)
         made = runs / f".new-{os.getpid()}-{_random(8)}"
@@ -230,7 +231,9 @@ def _put_in_place(made: Path, runs: Path, label: str) -> Run:
 
 
 def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32].strip("-") or "run"
+    """The part of an id that reminds of a name: a-z and digits only; empty when the name has none of them."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")[:32].strip("-")
 
 
 def _random(length: int) -> str:

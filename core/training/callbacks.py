@@ -15,11 +15,13 @@ from core.job.schedule import Schedule
 from core.runs import checkpoints, events
 from core.runs.events import EventWriter
 from core.runs.folder import Run
+from core.training.longer import other_length
 from core.training.metrics import common_names, not_finite
 from core.training.stop import StopRequest
 from core.training.trainer import counted
 from core.training.watchdog import Watchdog
 from data.errors import refuse
+from data.words import number, size
 
 
 @dataclass
@@ -66,6 +68,8 @@ class RunCallback(TrainerCallback):
         self.stop = stop
         self.stopped = False
         self.best: tuple[float, int] | None = None
+        self.planned_before: int | None = None
+        """Steps that the run was to have when the checkpoint was written that this attempt resumes."""
         self._writer = writer
         self._schedule = schedule
         self._keep = keep
@@ -85,6 +89,10 @@ class RunCallback(TrainerCallback):
         self.best = _best_so_far(self.run) if self._keep_best else None
         # Of earlier attempts: the rate is that of this one.
         self._clock.tokens = float(max(counted(state.log_history, "num_tokens"), state.num_input_tokens_seen))
+        before, total = self.planned_before, self._schedule.total_steps
+        if before is not None and before != total:
+            text = other_length(kwargs["lr_scheduler"], state.global_step, before, total)
+            self._writer.emit(events.Warn(code="length_changed", level="note", message=text))
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._clock.begin()
@@ -194,8 +202,8 @@ class RunCallback(TrainerCallback):
             self._writer.emit(
                 events.Warn(
                     code="checkpoint_skipped",
-                    message=f"checkpoint at step {state.global_step} skipped: it needs {room.needed / 2**30:.1f} GiB "
-                    f"and {room.free / 2**30:.1f} GiB are free; free space, the next save tries again.",
+                    message=f"checkpoint at step {state.global_step} skipped: it needs {size(room.needed)} "
+                    f"and {size(room.free)} are free; make room, the next save tries again.",
                 )
             )
         return bool(room)
@@ -203,9 +211,8 @@ class RunCallback(TrainerCallback):
 
 def _line(step: int, total: int, values: dict[str, float]) -> str:
     """A line for log.txt, which people read; programs read the events."""
-    return (
-        f"step {step}/{total}  " + "  ".join(f"{name} {value:.5g}" for name, value in values.items()) + "\n"
-    )
+    told = "  ".join(f"{name} {number(value)}" for name, value in values.items())
+    return f"step {step}/{total}  {told}\n"
 
 
 def _best_so_far(run: Run) -> tuple[float, int] | None:

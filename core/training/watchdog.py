@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from data.words import number
+
 ONLINE = ("grpo", "rloo", "ppo")
 PATIENCE = 5
 """Records in a row that must be bad before a rule speaks."""
@@ -68,7 +70,7 @@ class Watchdog:
         return (
             Verdict(
                 "loss_diverged",
-                f"loss is {loss:.3g} at step {step}, more than twice the {self._start:.3g} it began with, "
+                f"loss is {number(loss)} at step {step}, more than twice the {number(self._start)} it began with, "
                 f"{PATIENCE} records in a row: training stopped; lower train.learning_rate to a half or a tenth, "
                 "or raise train.warmup.",
                 stop=True,
@@ -129,7 +131,7 @@ def _kl(values: Mapping[str, float]) -> tuple[Verdict | None, str]:
     return (
         Verdict(
             code,
-            f"kl to the reference is {kl:.3g}, {PATIENCE} records in a row (healthy is below 2): lower "
+            f"kl to the reference is {number(kl)}, {PATIENCE} records in a row (healthy is below 2): lower "
             "train.learning_rate or raise stage.beta (stage.kl_coef in ppo).",
         ),
         code,
@@ -144,7 +146,7 @@ def _entropy(values: Mapping[str, float]) -> tuple[Verdict | None, str]:
     return (
         Verdict(
             code,
-            f"entropy is {entropy:.2g}, {PATIENCE} records in a row: the model gives one answer only and explores "
+            f"entropy is {number(entropy)}, {PATIENCE} records in a row: the model gives one answer only and explores "
             "nothing; lower train.learning_rate, raise stage.temperature or stage.epsilon_high.",
         ),
         code,

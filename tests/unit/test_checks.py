@@ -146,7 +146,7 @@ def test_a_home_that_cannot_be_made_is_an_error(rows, tmp_path):
 
 def test_a_full_disk_is_an_error_with_both_numbers(rows, monkeypatch):
     monkeypatch.setattr("core.job.checks.disk_free", lambda folder: 2**20)
-    assert "0.0 GiB free" in found("", rows)["disk_too_small"].message
+    assert "1.0 MiB free" in found("", rows)["disk_too_small"].message
 
 
 def test_disk_needed_grows_with_checkpoints_and_with_full_training(rows):

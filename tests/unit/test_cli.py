@@ -262,11 +262,6 @@ def test_tables_align_numbers_right_and_leave_no_trailing_blanks():
     assert text.splitlines() == ["name  steps", "a         1", "bcd       -"]
 
 
-@pytest.mark.parametrize(("count", "words"), [(512, "512 B"), (2**31, "2.0 GiB"), (150 * 2**20, "150 MiB")])
-def test_bytes_are_said_in_fitting_units(count, words):
-    assert show.gib(count) == words
-
-
 def test_colours_only_go_to_a_terminal(capsys, monkeypatch):
     assert show.coloured("x", "red") == "x"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

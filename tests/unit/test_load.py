@@ -383,3 +383,14 @@ def _jobs() -> st.SearchStrategy[JobSpec]:
 @given(_jobs())
 def test_a_job_written_down_and_read_again_is_the_same_job(job):
     assert parse_job(dump_job(job)) == job
+
+
+@pytest.mark.parametrize("name", ["my fox", "Übung 3", "狐狸-1", "ม้า", "Ελλάδα_2"])
+def test_a_name_may_have_letters_of_any_script(name: str):
+    assert parse_job(f"model: m\ndata: d.jsonl\nstage: sft\nname: {name}\n").name == name
+
+
+@pytest.mark.parametrize("name", ["-fox", "a/b", "..", "fox\u202e", "fox\u200b", "a\tb", "🦊", "x" * 65])
+def test_a_name_is_letters_digits_and_a_few_marks(name: str):
+    with pytest.raises(FactoryError, match="letters \\(of any script\\)"):
+        parse_job(json.dumps({"model": "m", "data": "d.jsonl", "stage": "sft", "name": name}))

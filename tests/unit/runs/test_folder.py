@@ -108,3 +108,18 @@ def test_a_home_that_is_a_file_is_told_and_not_taken_for_an_empty_one(tmp_path):
         list_runs(home)
     (finding,) = caught.value.findings
     assert finding.code == "not_a_folder" and str(home) in finding.message
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("Übung Nr. 3", "ubung-nr-3"),
+        ("狐狸", "sft"),
+        ("狐狸 fox", "fox"),
+        (None, "sft"),
+        ("My Fox", "my-fox"),
+    ],
+)
+def test_an_id_is_ascii_whatever_the_name(tmp_path: Path, name: str | None, label: str) -> None:
+    run = create_run(tmp_path, "", {"name": name, "stage": {"name": "sft"}}, {})
+    assert run.id.split("-", 2)[2].rpartition("-")[0] == label and ID.fullmatch(run.id)
