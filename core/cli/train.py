@@ -15,6 +15,15 @@ Detach = Annotated[
 ForceHome = Annotated[
     bool, typer.Option("--force-home", help="Accept a home on a network file system, where runs can be lost.")
 ]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--override",
+        metavar="FIELD=VALUE",
+        help="Change how long it goes on (train.epochs, train.max_steps), or what is logged, evaluated and kept.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -64,33 +73,26 @@ def resume(
     id: Annotated[
         str, typer.Argument(metavar="ID", help="A run, by its id or part of it.", show_default=False)
     ],
-    override: Overrides = None,
+    override: Changes = None,
     detach: Detach = False,
     json: AsJson = False,
     force_home: ForceHome = False,
 ) -> None:
-    """Go on with a stopped, failed or lost run.
+    """Go on with a stopped, failed or lost run, or train a finished one longer.
 
     It goes on from its newest whole checkpoint, with the settings it had, as the next attempt of the same run.
 
-    Example: factory resume k3f9
+    Example: factory resume k3f9 -o train.epochs=2
     """
     from core.launchers import local
     from core.runs.folder import find_run
     from core.runs.home import check_home
-    from data.errors import refuse
 
     home = home_of(context)
     check_home(home)
     run = find_run(home, id)
-    if override:
-        text = (
-            f"A resumed run keeps its settings, so -o {override[0]} is refused: "
-            f"start a new run with `factory train {run.job_json} -o {override[0]}`."
-        )
-        raise refuse("resume_with_override", text, value=override[0])
     offset = run.events.stat().st_size if run.events.exists() else 0
-    local.resume(run, force_home=force_home)
+    local.resume(run, override or [], force_home=force_home)
     _go_along(run, offset, detach=detach, as_json=json)
 
 

@@ -9,15 +9,16 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from core.runs import checkpoints
+from core.job.later import changes, told
 from core.runs.folder import Run, create_run, list_runs
 from core.runs.home import open_home
 from core.runs.locks import is_held, take
 from core.runs.queue import Queue, Wish, new_key, wish_for
+from core.runs.resume import changed_versions, resumed_job, same_data, same_job
 from core.runs.states import ENDS, Book, Status, last_checkpoint, new_record, read_status
 from core.runs.storage import read_json, refusal, write_json
 from core.runs.watch import wake
@@ -68,37 +69,38 @@ def run_of_draft(home: Path, draft: str) -> Run | None:
     return None
 
 
-def resume(run: Run, *, force_home: bool = False) -> Status:
+def resume(run: Run, overrides: Sequence[str] = (), *, force_home: bool = False) -> Status:
     """Begin the next attempt of a run from its newest whole checkpoint, or from the start when there is none.
 
-    Refused (FactoryError) when the run is live, has succeeded, has processes left, or when its job or its data
-    are no longer what the checkpoint was made with.
+    `overrides` change what may change (core/job/later.py); the change is told in the events. Refused (FactoryError)
+    when the run is live, has succeeded and is not made longer, has processes left, or when its job or its data are no
+    longer what the checkpoint was made with.
     """
     open_home(run.home, force=force_home)
     with _owned(run) as lock:
         status = read_status_of_owned(run)
-        if status.state == "succeeded":
-            text = (
-                f"Run {run.id} has succeeded: there is nothing to resume. "
-                f"`factory train {run.job_json}` runs the same job again."
-            )
-            raise refuse("run_succeeded", text, value=run.id)
         if is_held(run.alive):
             text = f"Processes of run {run.id} live on without a supervisor: end them with `factory stop {run.id}`."
             raise refuse("run_has_orphans", text, value=run.id)
         job, plan = read_json(run.job_json), read_json(run.plan_json)
-        _same_job(run, job, plan)
-        _same_data(run, plan)
-        changed = _changed_versions(plan)
+        same_job(run, job, plan)
+        asked = resumed_job(run, status, job, overrides)
+        same_data(run, plan)
         record = {**new_record(run, job, plan), **status.record, "state": status.state}
         try:
             run.stop_file.unlink(missing_ok=True)
+            if asked != job:
+                write_json(run.job_json, asked)
         except OSError as error:
             raise refusal(error, run.path) from error
         wish = wish_for((job.get("hardware") or {}).get("devices"))
         book = Book(run, record)
-        if changed:
-            text = f"Libraries have changed since the run began ({changed}): its numbers may differ from here on."
+        if changed := changes(plan.get("job") or job, asked):
+            book.warn("settings_changed", f"Not as the run began: {told(changed)}.", level="note")
+        if newer := changed_versions(plan):
+            text = (
+                f"Libraries have changed since the run began ({newer}): its numbers may differ from here on."
+            )
             book.warn("versions_changed", text)
         _queue_up(run, lock, book, wish, attempt=int(record.get("attempt") or 0) + 1)
     return read_status(run)
@@ -232,52 +234,3 @@ def _spawn(run: Run, key: str, lock: int, ticket: int) -> int:
 def _collect(pid: int) -> None:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
-
-
-def _same_job(run: Run, job: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
-    newest = checkpoints.newest_complete(run)
-    marker = checkpoints.marker(newest) if newest else None
-    if marker is None or marker.get("job_hash") == checkpoints.job_hash(job):
-        return
-    changed = ", ".join(_differences(plan.get("job") or {}, job)) or "a setting"
-    text = (
-        f"job.json of run {run.id} has changed since {newest.name if newest else ''} was made ({changed}): "
-        f"undo that to resume, or start a new run with `factory train {run.job_json}`."
-    )
-    raise refuse("job_changed", text, value=run.id, changed=changed)
-
-
-def _differences(old: Any, new: Any, path: str = "") -> list[str]:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        names = list(dict.fromkeys([*old, *new]))
-        return [one for name in names for one in _differences(old.get(name), new.get(name), f"{path}.{name}")]
-    return [] if old == new else [f"{path.lstrip('.')}: {old!r} -> {new!r}"]
-
-
-def _changed_versions(plan: Mapping[str, Any]) -> str:
-    from core.job.machine import versions
-
-    now = versions()
-    old = plan.get("versions") or {}
-    return ", ".join(f"{name} {was} -> {now.get(name)}" for name, was in old.items() if now.get(name) != was)
-
-
-def _same_data(run: Run, plan: Mapping[str, Any]) -> None:
-    import hashlib
-
-    for file in plan.get("files") or []:
-        path = Path(file["path"])
-        try:
-            same = path.stat().st_size == file["bytes"]
-            if same:
-                with path.open("rb") as content:
-                    same = hashlib.file_digest(content, "sha256").hexdigest() == file["sha256"]
-        except FileNotFoundError:
-            text = f"The data file {path} of run {run.id} is gone: put it back to resume."
-            raise refuse("data_missing", text, field="data.path", value=str(path)) from None
-        if not same:
-            text = (
-                f"The data file {path} has changed since run {run.id} began: put the old one back to resume, "
-                f"or start a new run with `factory train {run.job_json}`."
-            )
-            raise refuse("data_changed", text, field="data.path", value=str(path))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core.job.later import fixed
 from core.runs.folder import Run
 from core.runs.storage import read_json, sync_file, sync_folder, write_json
 
@@ -36,11 +37,10 @@ class Room:
 
 
 def job_hash(job: Mapping[str, Any]) -> str:
-    """A fingerprint of what is trained: the resolved job without its name and its exports (sha256, 16 hex digits)."""
+    """A fingerprint of what is trained: the resolved job without what a resumed run may change (16 hex digits)."""
     import hashlib  # OpenSSL is megabytes, which a waiting supervisor does not need
 
-    told = {key: value for key, value in job.items() if key not in ("name", "export")}
-    text = json.dumps(told, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(fixed(job), sort_keys=True, ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

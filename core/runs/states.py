@@ -29,7 +29,7 @@ FOLLOWS: dict[str | None, tuple[str, ...]] = {
     "running": ("stopping", "stopped", "succeeded", "failed"),
     "stopping": ("stopped", "succeeded", "failed"),
     "stopped": ("queued",),
-    "succeeded": (),
+    "succeeded": ("queued",),
     "failed": ("queued",),
     "lost": ("queued",),
 }
@@ -145,9 +145,9 @@ class Book:
         """Write state.json as it stands."""
         self._making_room(lambda: write_json(self.run.state_json, self.record))
 
-    def warn(self, code: str, message: str) -> None:
+    def warn(self, code: str, message: str, level: str = "warning") -> None:
         """Tell followers of the run something worth knowing."""
-        self.journal.append({"event": "warning", "code": code, "message": message})
+        self.journal.append({"event": "warning", "code": code, "message": message, "level": level})
 
     def _making_room(self, write: Callable[[], object]) -> None:
         try:

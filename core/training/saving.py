@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,13 @@ START = "adapter_start"
 """Folder in the run that keeps an adapter as it was before training, where that changed the base."""
 
 
-def commit_folder(temporary: Path, target: Path, facts: dict[str, Any]) -> None:
+def commit_folder(temporary: Path, target: Path, facts: dict[str, Any], *, replace: bool = False) -> None:
     """Make a finished temporary folder visible as `target`, with a COMPLETE.json that names its files and sizes.
 
     Every file and folder is fsynced before the rename, so a power cut leaves the whole folder or none.
-    Raises FactoryError when `target` exists: nothing is overwritten.
+    Raises FactoryError when `target` exists: nothing is overwritten, unless `replace` says so.
     """
-    if target.exists():
+    if target.exists() and not replace:
         raise refuse(
             "target_exists", f"{str(target)!r} exists already and is not overwritten; move it away first."
         )
@@ -32,8 +33,12 @@ def commit_folder(temporary: Path, target: Path, facts: dict[str, Any]) -> None:
     for path in sorted(temporary.rglob("*"), reverse=True):
         (sync_folder if path.is_dir() else sync_file)(path)
     sync_folder(temporary)
+    aside = target.with_name(f".trash-{os.getpid()}-{target.name}")
+    if target.exists():
+        target.rename(aside)
     temporary.rename(target)
     sync_folder(target.parent)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def keep_start(model: Any, folder: Path) -> None:
@@ -59,7 +64,10 @@ def _write_weights(model: Any, folder: Path, start: Path) -> None:
 def save_model(
     trainer_model: Any, tokenizer: Any, target: Path, base: ModelSpec, facts: dict[str, Any]
 ) -> None:
-    """Write the result of a run: safetensors weights or adapter, tokenizer, chat template, generation config."""
+    """Write the result of a run: safetensors weights or adapter, tokenizer, chat template, generation config.
+
+    A model that an earlier attempt of the run finished is replaced when the new one is whole.
+    """
     temporary = target.with_name(f".tmp-{target.name}")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -69,7 +77,7 @@ def save_model(
             generation.save_pretrained(temporary)  # a classifier has none
         if not any(temporary.glob("*.safetensors")):
             raise refuse("model_not_saved", "the trained model wrote no weights; see log.txt.")
-        commit_folder(temporary, target, {"base": base.name, **facts})
+        commit_folder(temporary, target, {"base": base.name, **facts}, replace=True)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -133,6 +134,8 @@ class _Session:
         """The steps, from the checkpoint this attempt resumes where there is one."""
         self._stop.finish_first(True)
         resume = self._attempt["resume"]
+        if resume:
+            self._callback.planned_before = _planned(self._run.path / resume)
         trainer.train(resume_from_checkpoint=str(self._run.path / resume) if resume else None)
         if self._callback.stopped:
             raise Stopped
@@ -142,12 +145,15 @@ class _Session:
         run, callback = self._run, self._callback
         model, tokenizer = trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class
         step = trainer.state.global_step
-        if callback.best is not None and callback.best[1] != step:
-            step = callback.best[1]
+        facts = {"step": step}
+        if callback.best is not None:
+            facts = {"step": callback.best[1], "best_eval_loss": callback.best[0]}
+        if step != facts["step"]:
+            step = facts["step"]
             trainer._load_from_checkpoint(str(run.checkpoints / f"checkpoint-{step}"))
             self._phase("saving", f"Taking the best weights, from step {step}")
         self._phase("saving", "Saving the model")
-        save_model(model, tokenizer, run.model, self._job.model, {"step": step})
+        save_model(model, tokenizer, run.model, self._job.model, facts)
         if self._learner.can_go_back:
             with model.disable_adapter():
                 self._show(model, 0, "before")
@@ -198,6 +204,11 @@ class _Learner:
         self.changes_base = fresh and method.init in CHANGING_BASE
         self.can_go_back = fresh and not self.changes_base
         """Whether switching the adapter off gives the model as it was before training."""
+
+
+def _planned(checkpoint: Path) -> int:
+    """How many steps the run was to have when the checkpoint was written."""
+    return int(json.loads((checkpoint / "trainer_state.json").read_text("utf-8"))["max_steps"])
 
 
 def _last_loss(trainer: Any) -> dict[str, float]:

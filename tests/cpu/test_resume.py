@@ -10,6 +10,7 @@ import pytest
 from core.runs import checkpoints
 from core.runs.events import read_events
 from core.runs.folder import Run
+from core.runs.storage import read_json, write_json
 from tests.cpu import test_metrics, test_pretrain, test_sft
 from tests.cpu.conftest import chats, next_attempt, write_rows
 from tests.zygote import Zygote
@@ -134,3 +135,46 @@ def test_a_save_that_does_not_fit_is_skipped_with_a_warning_and_training_goes_on
     assert "step 2" in warnings[0]["message"] and "GiB" in warnings[0]["message"]
     assert checkpoints.complete(Run(Path(done["run"]))) == []
     assert checkpoints.is_complete(Run(Path(done["run"])).model)
+
+
+def test_a_finished_run_made_longer_is_the_run_that_was_long_from_the_start(
+    zygote: Zygote, tiny: str, home: Path, tmp_path: Path
+) -> None:
+    data = write_rows(tmp_path / "rows.jsonl", chats(50))
+
+    def job(steps: int, scheduler: str) -> dict[str, Any]:
+        return test_sft.job(
+            tiny, data, method="full", train={"max_steps": steps, "scheduler": scheduler, "warmup": 0.0}
+        )
+
+    def rates(run: Run) -> dict[int, float]:
+        events, _ = read_events(run.events)
+        return {one.step: one.values["learning_rate"] for one in events if one.event == "metric"}
+
+    for scheduler in ("constant", "linear"):
+        through = zygote.call(
+            "tests.cpu.jobs:train", job=job(6, scheduler), home=str(home / f"{scheduler}-6")
+        )
+        short = zygote.call("tests.cpu.jobs:train", job=job(3, scheduler), home=str(home / f"{scheduler}-3"))
+        run, long_run = Run(Path(short["run"])), Run(Path(through["run"]))
+        write_json(run.job_json, read_json(long_run.job_json))
+        next_attempt(run, 2)
+        longer = zygote.call("tests.cpu.jobs:work", run_dir=str(run.path))
+        assert longer["code"] == 0 and checkpoints.is_complete(run.model)
+        assert (checkpoints.marker(run.model) or {})["step"] == 6
+        assert not list(run.path.glob(".trash-*"))
+        assert {step: rates(run)[step] for step in (4, 5, 6)} == {
+            step: rates(long_run)[step] for step in (4, 5, 6)
+        }
+        (told,) = [one for one in read_events(run.events)[0] if getattr(one, "code", "") == "length_changed"]
+        assert told.message.startswith(
+            "The run has 6 steps now, not 3, and goes on behind step 3: its learning rate"
+        )
+        if scheduler == "constant":
+            assert longer["losses"] == through["losses"]
+            weights = [
+                zygote.call("tests.cpu.jobs:weights", folder=str(one.model)) for one in (run, long_run)
+            ]
+            assert weights[0] == weights[1] and weights[0]
+        else:
+            assert "where the old schedule had 0." in told.message

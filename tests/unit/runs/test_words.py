@@ -129,14 +129,6 @@ def test_logs_as_json_prints_the_events(tmp_path: Path, capsys: pytest.CaptureFi
     assert [event["event"] for event in told] == ["state", "state", "metric", "metric", "metric"]
 
 
-def test_resume_refuses_other_settings_and_says_what_to_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = made(tmp_path, "queued", "stopped")
-    assert factory("--home", str(tmp_path), "resume", run.id, "-o", "train.epochs=3") == 2
-    assert f"factory train {run.job_json} -o train.epochs=3" in capsys.readouterr().err
-
-
 def test_resume_refuses_a_job_that_was_changed_and_names_the_change(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,7 +141,7 @@ def test_resume_refuses_a_job_that_was_changed_and_names_the_change(
     run.job_json.write_text(json.dumps(JOB | {"stage": {"name": "pretrain"}}), encoding="utf-8")
     assert factory("--home", str(tmp_path), "resume", run.id) == 2
     said = capsys.readouterr().err
-    assert "has changed since checkpoint-3 was made (stage.name: 'sft' -> 'pretrain')" in said
+    assert "has changed since checkpoint-3 was made (stage.name 'sft' -> 'pretrain')" in said
 
 
 @pytest.mark.parametrize(
