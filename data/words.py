@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 
-def size(count: float) -> str:
+def byte_size(count: float) -> str:
     """Bytes in words: `3.2 GiB`, `512 MiB`."""
     for unit, one in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= one:

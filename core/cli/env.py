@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.cli.show import AsJson, duration, home_of, pairs, say, say_json, table
-from data.words import size
+from data.words import byte_size
 
 if TYPE_CHECKING:
     from core.job.environments import Environment
@@ -127,13 +127,13 @@ def _free(home: Path) -> int | None:
 def _lines(facts: dict[str, Any], machine: Machine) -> dict[str, str]:
     git = facts["git"]
     commit = f" ({git['commit'][:12]}{', changed' if git['changed'] else ''})" if git else ""
-    free = "" if facts["home_free"] is None else f" ({size(facts['home_free'])} free)"
+    free = "" if facts["home_free"] is None else f" ({byte_size(facts['home_free'])} free)"
     return {
         "factory": facts["factory"] + commit,
         "python": machine.python,
         "system": machine.system,
         "cores": str(machine.cores),
-        "memory": f"{size(machine.memory)} ({size(machine.memory_free)} free)",
+        "memory": f"{byte_size(machine.memory)} ({byte_size(machine.memory_free)} free)",
         **_gpu_lines(machine),
         "home": facts["home"] + free,
         **facts["variables"],
@@ -144,7 +144,7 @@ def _gpu_lines(machine: Machine) -> dict[str, str]:
     if not machine.gpus:
         return {"gpu": machine.gpu_problem or "none"}
     return {
-        f"gpu {gpu.index}": f"{gpu.name}, {size(gpu.memory)} ({size(gpu.memory_free)} free), "
+        f"gpu {gpu.index}": f"{gpu.name}, {byte_size(gpu.memory)} ({byte_size(gpu.memory_free)} free), "
         f"compute {gpu.compute}, driver {gpu.driver}"
         for gpu in machine.gpus
     }

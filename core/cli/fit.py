@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.cli.show import AsJson, home_of, say, say_json, table
+from data.words import byte_size
 
 if TYPE_CHECKING:
     from core.job.shape import ModelShape
@@ -45,14 +46,14 @@ def fit(
         say_json({"model": model, "parameters": shape.parameters, "ways": [one.to_json() for one in found]})
         return
     known = "" if shape.from_config else ", its shape guessed from the sizes of its weights"
-    say(f"{model}: {shape.parameters:,} weights{known}. {stage} on {count} x {size(size)}:")
+    say(f"{model}: {shape.parameters:,} weights{known}. {stage} on {count} x {byte_size(size)}:")
     say()
     rows = [
         (
             one.method,
             one.strategy,
-            size(one.needed.total),
-            one.verdict + (f" (and {size(one.needed.host)} of the machine's)" if one.needed.host else ""),
+            byte_size(one.needed.total),
+            one.verdict + (f" (and {byte_size(one.needed.host)} of the machine's)" if one.needed.host else ""),
             ""
             if not one.change
             else "with " + ", ".join(f"{name} {value}" for name, value in one.change.items()),

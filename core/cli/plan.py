@@ -12,7 +12,7 @@ from core.job.forecast import Forecast
 from core.job.memory import PARTS
 from core.job.plan import Plan
 from data.errors import Finding
-from data.words import size
+from data.words import byte_size
 
 
 def plan_text(plan: Plan) -> str:
@@ -33,7 +33,7 @@ def _summary(plan: Plan) -> Iterator[tuple[str, str]]:
     size = f", {plan.parameters:,} weights" if plan.parameters else ""
     yield "model", f"{job['model']['name']} ({plan.model_kind}{size})"
     for file in plan.files:
-        yield "data", f"{file['path']} ({size(file['bytes'])}, sha256 {file['sha256'][:12]})"
+        yield "data", f"{file['path']} ({byte_size(file['bytes'])}, sha256 {file['sha256'][:12]})"
     yield (
         "training",
         f"{job['stage']['name']}, {job['method']['name']}, engine {plan.engine}, seed {plan.seed}",
@@ -63,10 +63,12 @@ def _forecast(plan: Plan) -> Iterator[str]:
         return
     where = "the CPU" if told.device == "cpu" else told.device
     source = "measured with one real step" if told.measured else _SOURCES[told.lengths]
-    needed = f"{size(told.memory_total)} of {size(told.available)} on {where}: {told.verdict} ({source})"
+    needed = (
+        f"{byte_size(told.memory_total)} of {byte_size(told.available)} on {where}: {told.verdict} ({source})"
+    )
     moment = "" if told.measured else f", fullest while {_MOMENTS.get(told.moment, told.moment)}"
     lines = [f"Forecast{moment}"]
-    rows = [(PARTS[name], size(size)) for name, size in told.memory.items() if size and name in PARTS]
+    rows = [(PARTS[name], byte_size(size)) for name, size in told.memory.items() if size and name in PARTS]
     lines += ["  " + line for line in table([*rows, ("memory", needed)]).splitlines()]
     facts = {"time": _time(told), "disk": _disk(told)}
     if told.change:
@@ -89,8 +91,8 @@ def _time(told: Forecast) -> str:
 
 def _disk(told: Forecast) -> str:
     return (
-        f"{size(told.disk_bytes)} at its fullest (a checkpoint {size(told.checkpoint_bytes)}, "
-        f"the model {size(told.model_bytes)})"
+        f"{byte_size(told.disk_bytes)} at its fullest (a checkpoint {byte_size(told.checkpoint_bytes)}, "
+        f"the model {byte_size(told.model_bytes)})"
     )
 
 

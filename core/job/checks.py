@@ -39,7 +39,7 @@ from core.stages import stage_module
 from data.errors import FactoryError, Finding
 from data.files import find_files
 from data.look import findings_of
-from data.words import size
+from data.words import byte_size
 
 NEEDED = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
 TEMPLATES = CHECKOUT / "templates" / "chat"
@@ -347,8 +347,8 @@ def _storage(case: Case) -> Iterator[Finding]:
     need, free = bytes_needed(case), disk_free(case.home)
     if need is not None and free < need:
         text = (
-            f"The run needs about {size(need)} for its checkpoints and model, and {case.home} has "
-            f"{size(free)} free; make room, lower train.keep_checkpoints, or choose another --home."
+            f"The run needs about {byte_size(need)} for its checkpoints and model, and {case.home} has "
+            f"{byte_size(free)} free; make room, lower train.keep_checkpoints, or choose another --home."
         )
         yield find("disk_too_small", "error", "train.keep_checkpoints", case.job.train.keep_checkpoints, text)
 
@@ -371,7 +371,7 @@ def _memory(case: Case) -> Iterator[Finding]:
     if told.verdict == "fits":
         return
     where = "this machine" if told.device == "cpu" else told.device
-    text = f"The job takes about {size(told.memory_total)} of memory, and {where} has {size(told.available)}"
+    text = f"The job takes about {byte_size(told.memory_total)} of memory, and {where} has {byte_size(told.available)}"
     if told.change:
         change = ", ".join(f"{name} {_word(value)}" for name, value in told.change.items())
         text += f"; the cheapest change that fits: {change}"

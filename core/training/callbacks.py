@@ -21,7 +21,7 @@ from core.training.stop import StopRequest
 from core.training.trainer import counted
 from core.training.watchdog import Watchdog
 from data.errors import refuse
-from data.words import number, size
+from data.words import byte_size, number
 
 
 @dataclass
@@ -202,8 +202,8 @@ class RunCallback(TrainerCallback):
             self._writer.emit(
                 events.Warn(
                     code="checkpoint_skipped",
-                    message=f"checkpoint at step {state.global_step} skipped: it needs {size(room.needed)} "
-                    f"and {size(room.free)} are free; make room, the next save tries again.",
+                    message=f"checkpoint at step {state.global_step} skipped: it needs {byte_size(room.needed)} "
+                    f"and {byte_size(room.free)} are free; make room, the next save tries again.",
                 )
             )
         return bool(room)

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from data.errors import FactoryError, Finding
-from data.words import size
+from data.words import byte_size
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
 """What CUDA, torch's CPU allocator and the system say when memory ran out."""
@@ -75,7 +75,7 @@ def _disk_full_finding(folder: Path) -> Finding:
     free = _free(folder)
     return Finding(
         "disk_full",
-        f"the disk under {str(folder)!r} is full ({size(free)} free); free space and resume the run: "
+        f"the disk under {str(folder)!r} is full ({byte_size(free)} free); free space and resume the run: "
         "everything up to its last checkpoint is safe.",
         params={"free": free},
     )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.words import number, size
+from data.words import byte_size, number
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_every_number_keeps_its_size(value: float):
     + [(int(1.4 * 2**30), "1.4 GiB"), (200 << 30, "200 GiB"), (3 << 40, "3.0 TiB")],
 )
 def test_a_size_is_never_rounded_to_nothing(count: int, words: str):
-    assert size(count) == words
+    assert byte_size(count) == words
