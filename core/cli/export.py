@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from core.cli.show import AsJson, gib, home_of, say, say_json, table
+from core.cli.show import AsJson, home_of, say, say_json, table
+from data.words import byte_size
 
 if TYPE_CHECKING:
     from core.runs.exports import Export
@@ -150,7 +151,7 @@ def _show_end(ended: Export) -> None:
 
         show_findings([Finding(ended.error["code"], ended.error["message"])], err=True)
     else:
-        say(f"{ended.path}  ({gib(ended.record.get('bytes') or 0)})")
+        say(f"{ended.path}  ({byte_size(ended.record.get('bytes') or 0)})")
         lines = [("verified", text) for text in ended.record.get("verified_by") or []]
         lines += [("note", text) for text in ended.record.get("notes") or []]
         say(table(lines))
@@ -170,7 +171,7 @@ def _show_exports(run: Run, *, as_json: bool) -> None:
         (
             one.name,
             one.state,
-            gib(one.record["bytes"]) if one.record.get("bytes") else None,
+            byte_size(one.record["bytes"]) if one.record.get("bytes") else None,
             str(one.path) if one.path else (one.error or {}).get("message", one.record.get("phase")),
         )
         for one in found

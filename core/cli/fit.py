@@ -53,7 +53,8 @@ def fit(
             one.method,
             one.strategy,
             byte_size(one.needed.total),
-            one.verdict + (f" (and {byte_size(one.needed.host)} of the machine's)" if one.needed.host else ""),
+            one.verdict
+            + (f" (and {byte_size(one.needed.host)} of the machine's)" if one.needed.host else ""),
             ""
             if not one.change
             else "with " + ", ".join(f"{name} {value}" for name, value in one.change.items()),

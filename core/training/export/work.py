@@ -25,6 +25,7 @@ from core.training.export.reader import Reader
 from core.training.export.source import Source
 from core.training.saving import commit_folder
 from data.errors import FactoryError, refuse
+from data.words import byte_size
 
 SPARE = 64 << 20
 """Bytes that stay free on the disk beside an export."""
@@ -63,8 +64,8 @@ class Work:
         free = this_machine().memory_free
         raise refuse(
             "memory_too_small",
-            f"The export needs about {_gib(4 * count + LIBRARIES)} of memory for {count:,} weights, and "
-            f"{_gib(free)} are free; end other programs, or export with --dtype bf16.",
+            f"The export needs about {byte_size(4 * count + LIBRARIES)} of memory for {count:,} weights, and "
+            f"{byte_size(free)} are free; end other programs, or export with --dtype bf16.",
             needed=4 * count + LIBRARIES,
             free=free,
         )
@@ -150,8 +151,8 @@ def _room(folder: Path, needed: int) -> None:
     if free < needed + SPARE:
         raise refuse(
             "disk_too_small",
-            f"The export needs about {_gib(needed)} and {str(folder)!r} has {_gib(free)} free; make room, or choose "
-            "another place with --out.",
+            f"The export needs about {byte_size(needed)} and {str(folder)!r} has {byte_size(free)} free; make room, "
+            "or choose another place with --out.",
             needed=needed,
             free=free,
         )
@@ -159,7 +160,3 @@ def _room(folder: Path, needed: int) -> None:
 
 def _fits(weights: int) -> bool:
     return weights * 1.1 + LIBRARIES < this_machine().memory_free
-
-
-def _gib(count: float) -> str:
-    return f"{count / 2**30:.1f} GiB" if count >= 100 << 20 else f"{count / 2**20:.0f} MiB"
