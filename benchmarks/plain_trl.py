@@ -1,6 +1,6 @@
 """The peer: the script a careful user writes with trl alone. `python benchmarks/plain_trl.py SETTINGS.json`.
 
-Prints one JSON line per optimizer step: seconds since 1970, step, loss, tokens so far.
+Prints one JSON line per optimizer step: seconds since 1970, CPU-seconds, step, loss, tokens so far.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def main(settings: dict) -> None:
     class Print(TrainerCallback):
         def on_log(self, args, state, control, logs=None, **kwargs):
             if "loss" in (logs or {}):
-                record = {"t": time.time(), "step": state.global_step, "loss": logs["loss"]}
-                print(json.dumps({**record, "tokens": logs["num_tokens"]}), flush=True)
+                record = {"t": time.time(), "cpu": time.process_time(), "step": state.global_step}
+                print(json.dumps({**record, "loss": logs["loss"], "tokens": logs["num_tokens"]}), flush=True)
 
     set_seed(42)
     tokenizer = AutoTokenizer.from_pretrained(settings["model"])

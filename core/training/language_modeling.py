@@ -6,6 +6,7 @@ from typing import Any
 
 from trl import SFTConfig, SFTTrainer
 
+from core.training import head_loss
 from core.training.arguments import common_arguments
 from core.training.context import Context
 from core.training.trainer import OurTrainer
@@ -33,6 +34,8 @@ def language_modeling_trainer(context: Context, *, packing: bool, loss: str) -> 
     loss "nll" uses trl's chunked form: the same value, computed on trained tokens only. It reads the output head's
     weight directly, so an adapter on the head needs the plain form.
     """
+    if context.job.train.fused:
+        head_loss.install()
     arguments = SFTConfig(
         **common_arguments(context),
         dataset_kwargs={"skip_prepare_dataset": True},

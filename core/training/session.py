@@ -90,6 +90,10 @@ class _Session:
         model = method_module(job.method.name).apply(
             model, job.method, seed=job.train.seed, task=stage.TASK, adapter=learner.adapter
         )
+        if job.train.fused and isinstance(job.method, AdapterSpec):
+            from core.training import adapter_layer  # peft is imported only where it is used
+
+            adapter_layer.install(model)
         if learner.changes_base:
             keep_start(model, self._run.path / START)
         return model
