@@ -44,6 +44,7 @@ def job(model: str, data: str, stage: dict[str, Any], **parts: Any) -> dict[str,
         "logging_steps": 1,
         "save_steps": 1000,
         "padding_free": False,  # another order of additions, and with sampling the runs would part
+        "fused": False,
     }
     return {
         "model": model,

@@ -169,7 +169,7 @@ def test_the_run_is_that_of_a_hand_written_trl_script(
     accumulation: int,
 ) -> None:
     spec = {"name": "lora", "rank": 8, "alpha": 16} if method == "lora" else "full"
-    train = {"batch_size": rows, "gradient_accumulation": accumulation, "padding_free": False}
+    train = {"batch_size": rows, "gradient_accumulation": accumulation, "padding_free": False, "fused": False}
     asked = job({"name": tiny, "template": template}, data, reward, stage, method=spec, train=train)
     ours = zygote.call("tests.cpu.jobs:train", job=asked, home=str(home))
     assert ours["code"] == 0, ours["events"][-1]
