@@ -18,6 +18,7 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # Gradio reads it while it is 
 
 import gradio as gr
 
+from webui.head import Head
 from webui.labels import all_words
 from webui.pages import PAGES
 from webui.theme import theme
@@ -32,6 +33,7 @@ UPLOAD_LIMIT = "1mb"
 
 def mount(app: FastAPI, home: Path) -> FastAPI:
     """Put the board, its static files and its words under an app. Call it last: it answers every other path."""
+    app.add_middleware(Head, first=head_begins(), last=head_ends())
     app.mount("/ui/text", StaticFiles(directory=TEXT), name="text")
     app.mount("/ui", StaticFiles(directory=STATIC), name="static")
     with warnings.catch_warnings():
@@ -54,7 +56,6 @@ def mount_arguments() -> dict[str, Any]:
         "show_error": False,
         "theme": theme(),
         "i18n": translations(),
-        "head": head(),
     }
 
 
@@ -80,21 +81,25 @@ def translations() -> Any:
     return gr.I18n(**all_words())
 
 
-def head() -> str:
-    """What stands in every page's head: colours before the first paint, our styles, the header, the page's life."""
+def head_begins() -> str:
+    """What stands first in every page's head: colours and language before the first paint, then the header."""
     version = _version()
     pages = {page.NAME: page.PATH for page in PAGES}
     settings = {"nav": [[name, pages[name]] for name in NAV], "version": version}
-    styles = ("base", *(path.stem for path in sorted((STATIC / "css").glob("*.css")) if path.stem != "base"))
-    links = "".join(f'<link rel="stylesheet" href="/ui/css/{name}.css?v={version}">' for name in styles)
     return (
+        "<title>Factory</title>"
         f"<script>window.factory={json.dumps(settings)}</script>"
         f'<script src="/ui/js/first.js?v={version}"></script>'
-        f"{links}"
         '<link rel="icon" type="image/svg+xml" href="/ui/mark.svg">'
         f'<meta name="description" content="{html.escape(word("board.about"))}">'
         f'<script type="module" src="/ui/js/boot.js?v={version}"></script>'
     )
+
+
+def head_ends() -> str:
+    """Our styles, behind Gradio's."""
+    names = ("base", *(path.stem for path in sorted((STATIC / "css").glob("*.css")) if path.stem != "base"))
+    return "".join(f'<link rel="stylesheet" href="/ui/css/{name}.css?v={_version()}">' for name in names)
 
 
 @cache

@@ -112,13 +112,14 @@ def _recipe(path: Path) -> Json:
     text = path.read_text("utf-8")
     job = parse_job(text, origin=path.name)
     head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
-    about = [line.lstrip("# ").strip() for line in head]
-    needs = [line.removeprefix("Needs:").strip() for line in about if line.startswith("Needs:")]
+    words = " ".join(line.lstrip("# ").strip() for line in head)  # about it, Needs: ..., Run: ...
+    about, _, rest = words.partition("Needs:")
+    needs = rest.partition("Run:")[0]
     return {
         "name": path.stem,
         "title": (job.name or path.stem).replace("-", " "),
-        "about": " ".join(line for line in about if line and not line.startswith(("Needs:", "Run:"))),
-        "needs": " ".join(needs),
+        "about": about.strip(),
+        "needs": needs.strip(),
         "stage": job.stage.name,
         "method": job.method.name,
         "model": job.model.name,

@@ -22,7 +22,15 @@ PATH = "/new"
 
 # Placed by hand, in this order. Every other field of the spec is under "More settings" by itself.
 TRAINING = (
-    *("max_length", "train_on", "packing", "loss", "beta", "num_generations", "max_completion_length"),
+    *(
+        "max_length",
+        "sft.train_on",
+        "packing",
+        "dpo.loss",
+        "beta",
+        "num_generations",
+        "max_completion_length",
+    ),
     *(
         "temperature",
         "kl_coef",
@@ -33,6 +41,7 @@ TRAINING = (
         "margin",
     ),
 )
+"""Of every stage that has a field of that name; with a dot, of one stage."""
 METHOD = ("rank", "alpha", "target", "bits", "layers", "modules")
 SCHEDULE = (
     *("train.epochs", "train.learning_rate", "train.scheduler"),
@@ -148,9 +157,13 @@ class _Widgets:
         self._place([found[one] for one in ids], lead=True)
 
     def place_named(self, part: str, names: Sequence[str]) -> None:
-        """The fields with these names of every kind of stage or method, in this order."""
-        wanted = [one for one in fields() if one.path[0] == part and one.kind and one.path[-1] in names]
-        self._place(sorted(wanted, key=lambda one: names.index(one.path[-1])), lead=True)
+        """The fields with these names, of every kind of stage or method or of one, in this order."""
+        for name in names:
+            kind, _, last = name.rpartition(".")
+            self._place(
+                [one for one in fields() if one.path == (part, last) and one.kind and kind in ("", one.kind)],
+                lead=True,
+            )
 
     def place_all(self, wanted: Sequence[Field]) -> None:
         """Fields under "More settings"."""

@@ -52,6 +52,7 @@ import sys, types
 from typing import Literal
 from pydantic import Field
 import core.methods, core.stages.sft as sft
+from core.job.register import Register
 from core.methods.base import MethodSpec
 
 class Spec(sft.Spec):
@@ -65,7 +66,8 @@ class Quick(MethodSpec):
     "How quick."
 
 sft.Spec = Spec
-core.methods.METHODS = (*core.methods.METHODS, types.SimpleNamespace(Spec=Quick))
+sys.modules["core.methods.quick"] = types.SimpleNamespace(Spec=Quick, __name__="core.methods.quick")
+core.methods.METHODS = Register("core.methods", *core.methods.METHODS.names, "quick")
 import core.job.schema as schema
 schema.inspect = types.SimpleNamespace(getsource=lambda kind: "class A:\\n" + "".join(
     f'    {name}: int\\n    "Help."\\n' for name in kind.__annotations__) + "    pass", cleandoc=str)
@@ -228,7 +230,9 @@ def test_the_fields_that_people_meet_first_speak_chinese_and_the_gaps_are_listed
     from webui.pages.new import ASKED, METHOD, SCHEDULE, TRAINING
 
     first = {*SCHEDULE, *ASKED, "name", "model.name", "data"}
-    first |= {f.key for f in fields() if f.kind and f.path[-1] in (*TRAINING, *METHOD)}
+    first |= {
+        f.key for f in fields() if f.kind and {f.path[-1], f"{f.kind}.{f.path[-1]}"} & {*TRAINING, *METHOD}
+    }
     assert {key for key in first if f"field.{key}" not in chinese} == set()
     gaps = {
         field.id

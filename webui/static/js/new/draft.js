@@ -11,15 +11,19 @@ function store(draft) {
   try { localStorage.setItem(KEY, JSON.stringify(draft)); } catch { /* private windows keep nothing */ }
 }
 
+let id = null;
+
 /** The id under which this draft starts at most one run, in however many windows. */
-export const draftId = () => stored().id;
+export const draftId = () => id;
 
 export function remember(form) {
-  let known = stored().text ?? "";
+  let known = stored().text;
+  id = stored().id;
   form.on("text", () => {
-    if (form.text === known && stored().id) return;
+    if (form.text === known && id) return;
     known = form.text;
-    store({ text: form.text, have: form.values.have, id: uuid() });
+    id = uuid();
+    store({ text: form.text, have: form.values.have, id });
   });
 }
 

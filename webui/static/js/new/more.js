@@ -9,9 +9,10 @@ export function more(form) {
   });
   const none = el("p.sub", { hidden: true }, t("new.more.none"));
   const button = el("button.fold", {
-    type: "button", "aria-expanded": "false", "aria-controls": "more-body", "data-testid": "more",
+    type: "button", "aria-expanded": "false", "aria-controls": "more-body", "aria-labelledby": "more-title",
+    "aria-describedby": "more-about", "data-testid": "more",
     onclick: () => open(body.classList.contains("folded")),
-  }, el("span.words", {}, el("span.h", {}, t("new.more")), el("span.sub", {}, t("new.more.lead"))), icon("M6 9l6 6 6-6", { size: 18 }));
+  }, el("span.words", {}, el("span.h", { id: "more-title" }, t("new.more")), el("span.sub", { id: "more-about" }, t("new.more.lead"))), icon("M6 9l6 6 6-6", { size: 18 }));
   const open = (yes) => {
     body.classList.toggle("folded", !yes);
     button.setAttribute("aria-expanded", String(yes));
