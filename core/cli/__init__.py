@@ -27,6 +27,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "export": ("export",),
     "job": ("new", "check", "plan", "schema"),
     "fit": ("fit",),
+    "exchange": ("import", "eject"),
     "data": ("data",),
     "rewards": ("rewards",),
     "board": ("board",),

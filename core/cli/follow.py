@@ -14,7 +14,7 @@ import typer
 from core.cli.show import coloured, say
 from core.runs.folder import Run
 from core.runs.states import Status, read_status
-from data.words import number
+from data.words import byte_size, number
 
 if TYPE_CHECKING:
     from core.runs.events import Metric, Sample
@@ -248,7 +248,7 @@ def countdown(run: Run) -> Status:
 def closing_words(run: Run, status: Status, samples: list[Sample]) -> str:
     """What is said when a run is over: answers before and after, where the model lies, what to do next."""
     if status.state == "succeeded":
-        return "\n".join([*_answers(samples), _where(run), *_exports(status), *next_commands(run)])
+        return "\n".join([*_answers(samples), *_result(run), *_exports(status), *next_commands(run)])
     reason = f": {plain(status.reason)}" if status.reason else "."
     lines = [f"Run {run.id} {'is lost' if status.state == 'lost' else status.state}{reason}"]
     if status.over and (checkpoint := _checkpoint(status)):
@@ -280,21 +280,13 @@ def card_lines(status: Status) -> list[str]:
 
 
 def next_commands(run: Run) -> list[str]:
-    """The next two commands worth trying, of those this version has."""
-    from importlib.util import find_spec
+    """The next commands worth trying, of those this version has."""
+    from core.runs.result import next_steps
 
-    offers = [
-        ("chat", f"factory chat {run.id}"),
-        ("export", f"factory export {run.id} --to merged   (or: adapter, gguf, ollama, hub, card)"),
-        ("board", "factory board"),
-    ]
-    known = [command for module, command in offers if find_spec(f"core.cli.{module}")]
-    always = [
-        f"factory logs {run.id}",
-        f"factory train {shlex.quote(str(run.job_json))}   (the same run again)",
-    ]
-    first, second = (known + always)[:2]
-    return [f"Next:  {first}", f"       {second}"]
+    again = f"factory train {shlex.quote(str(run.job_json))}   (the same run again)"
+    known = [*next_steps(run).values(), f"factory logs {run.id}", again]
+    first, *others = known[:3]
+    return [f"Next:  {first}", *(f"       {other}" for other in others)]
 
 
 def plain(text: str | None) -> str:
@@ -318,6 +310,33 @@ def _answers(samples: list[Sample]) -> list[str]:
         lines += ["", _entry("asked", prompt)]
         lines += [_entry(kind, told[kind]) for kind in ("before", "after") if kind in told]
     return [*lines, ""] if lines else []
+
+
+def _result(run: Run) -> list[str]:
+    """The result card without its answers: what training changed, and what it left."""
+    from core.runs.result import result_card
+
+    card = result_card(run)
+    place = _where(run)
+    if card is None:
+        return [place]
+    both = [value for value in (card.base, card.tuned) if value is not None]
+    change = " -> ".join(number(value) for value in both)
+    lines = [f"{card.measure} {change}   {card.note}", ""] if both else []
+    facts = [byte_size(card.model_bytes)]
+    if card.trainable and card.parameters:
+        facts.append(f"{_short(card.trainable)} of {_short(card.parameters)} weights trained")
+    if card.seconds is not None:
+        facts.append(clock(card.seconds))
+    return [*lines, f"{place}   ({', '.join(facts)})"]
+
+
+def _short(count: int) -> str:
+    """A number of weights in words: `2.4 M`."""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return str(count)
 
 
 def _exports(status: Status) -> list[str]:

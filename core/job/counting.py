@@ -40,10 +40,10 @@ def probed(plan: Plan, home: Path) -> Plan:
     return plan.model_copy(update={"forecast": measured(plan.forecast, told, steps=plan.steps, mean=mean)})
 
 
-def ask(module: str, plan: Plan, home: Path) -> str:
+def ask(module: str, plan: Plan, home: Path, *more: str) -> str:
     """What a child process of core.training answers to the plan's job. Raises FactoryError with what it refuses."""
     child = subprocess.run(
-        [sys.executable, "-m", module, str(home)],
+        [sys.executable, "-m", module, str(home), *more],
         input=plan.job_spec.model_dump_json(),
         cwd=CHECKOUT,
         capture_output=True,

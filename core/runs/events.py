@@ -143,6 +143,20 @@ class Error(Event):
     """The error card: cause, setting, change, command, changes."""
 
 
+class Result(Event):
+    """What training changed, in one number: before and after."""
+
+    event: Literal["result"] = "result"
+    name: str
+    """eval_loss, loss or reward."""
+    before: float | None = None
+    after: float | None = None
+    rows: int | None = None
+    """How many rows were held out."""
+    held_out: bool = False
+    """Whether both numbers are of the same held-out rows; else they are the first and the last record of training."""
+
+
 class Done(Event):
     """Training is over and the model folder is whole."""
 
@@ -153,7 +167,7 @@ class Done(Event):
 
 
 AnyEvent = Annotated[
-    State | Ready | Phase | Start | Metric | Sample | Checkpoint | Warn | Error | Done,
+    State | Ready | Phase | Start | Metric | Sample | Checkpoint | Warn | Error | Result | Done,
     Field(discriminator="event"),
 ]
 _ANY: TypeAdapter[Any] = TypeAdapter(AnyEvent)
@@ -242,5 +256,17 @@ def _unreadable(line: Line) -> Warn:
 
 
 KINDS = frozenset(
-    {"state", "ready", "phase", "start", "metric", "sample", "checkpoint", "warning", "error", "done"}
+    {
+        "state",
+        "ready",
+        "phase",
+        "start",
+        "metric",
+        "sample",
+        "checkpoint",
+        "warning",
+        "error",
+        "result",
+        "done",
+    }
 )

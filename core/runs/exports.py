@@ -32,7 +32,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 KILLED = "its process was killed before it was done; start it again"
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 """Secrets that only a push to the hub gets."""
-GRACE = 10.0
+GRACE = 20.0
 """Seconds a cancelled export gets to tidy up before it is killed."""
 
 
@@ -149,6 +149,9 @@ def cancel(export: Export) -> Export:
         while time.monotonic() < deadline and not (find_export(export.run, export.name) or export).over:
             time.sleep(0.05)
         _signal(export, pid, signal.SIGKILL)
+        deadline = time.monotonic() + GRACE  # the kernel drops its lock a moment later
+        while time.monotonic() < deadline and not (find_export(export.run, export.name) or export).over:
+            time.sleep(0.05)
     return find_export(export.run, export.name) or export
 
 

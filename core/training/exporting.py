@@ -11,9 +11,11 @@ import shutil
 import signal
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from core.runs.checkpoints import PIN
 from core.runs.exports import Writer
 from core.runs.folder import Run
 from data.errors import FactoryError, Finding
@@ -21,46 +23,61 @@ from data.errors import FactoryError, Finding
 DONE, FAILED, REFUSED, CANCELLED = 0, 1, 2, 3
 
 
-class Cancelled(BaseException):
-    """Somebody asked to end the export. No Exception: no library may swallow it on its way out."""
-
-
 def main(run_dir: str, name: str) -> int:
     """Make the export that the record exports/NAME.json asks for; the exit code says how it ended."""
     run = Run(Path(run_dir))
     writer = Writer(run, name)
+    temporary, pin = temporary_folder(run, writer.record), pin_of(run, writer.record)
+
+    def tidy() -> None:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if pin is not None:
+            pin.unlink(missing_ok=True)
 
     def cancelled(number: int, frame: Any) -> None:
-        raise Cancelled
+        # Ended here and now, not by an exception: some library catches all of them while it is imported.
+        tidy()
+        writer.end("cancelled")
+        os._exit(CANCELLED)
 
     signal.signal(signal.SIGTERM, cancelled)
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
-    temporary: Path | None = None
     try:
         writer.note(pid=os.getpid())
         writer.phase("loading the libraries", 0.02)
-        from core.training.export.work import export, place_of
+        from core.training.export.work import export
 
-        temporary = place_of(run, writer.record)[0]
+        if pin is not None:
+            pin.touch()
         writer.end("done", share=1.0, **export(run, writer))
         return DONE
-    except Cancelled:
-        _remove(temporary)
-        writer.end("cancelled")
-        return CANCELLED
     except Exception as problem:
         traceback.print_exc()
-        _remove(temporary)
+        tidy()
         findings = _explain(problem, run, name)
         told = {"code": findings[0].code, "message": " ".join(one.message for one in findings)}
         writer.end("failed", error=told)
         return REFUSED if isinstance(problem, FactoryError) else FAILED
+    finally:
+        tidy()
 
 
-def _remove(temporary: Path | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # tidying up is not cancelled
-    if temporary is not None:
-        shutil.rmtree(temporary, ignore_errors=True)
+def temporary_folder(run: Run, record: Mapping[str, Any]) -> Path:
+    """Where an export is made before it gets its name."""
+    final = place_of(run, record)
+    return final.with_name(f".tmp-{final.name}")
+
+
+def place_of(run: Run, record: Mapping[str, Any]) -> Path:
+    """The folder that an export becomes."""
+    return Path(record["out"]) if record.get("out") else run.exports / str(record["name"])
+
+
+def pin_of(run: Run, record: Mapping[str, Any]) -> Path | None:
+    """A file that keeps a checkpoint while it is read, as the run may go on and retire it; None where not needed."""
+    step = record["spec"].get("checkpoint")
+    pin = run.checkpoints / f"checkpoint-{step}" / PIN
+    return pin if step is not None and not pin.exists() else None
 
 
 def _explain(problem: Exception, run: Run, name: str) -> tuple[Finding, ...]:

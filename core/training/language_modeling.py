@@ -36,13 +36,7 @@ def language_modeling_trainer(context: Context, *, packing: bool, loss: str) -> 
     """
     if context.job.train.fused:
         head_loss.install()
-    arguments = SFTConfig(
-        **common_arguments(context),
-        dataset_kwargs={"skip_prepare_dataset": True},
-        max_length=None,  # rows are cut and packed already, by data.prepare
-        padding_free=packing,  # position ids restart with every row of a packed sequence
-        loss_type=_loss_type(context.model, loss),
-    )
+    arguments = SFTConfig(**settings_of(context, packing=packing, loss=_loss_type(context.model, loss)))
     return LanguageModelingTrainer(
         model=context.model,
         args=arguments,
@@ -51,6 +45,17 @@ def language_modeling_trainer(context: Context, *, packing: bool, loss: str) -> 
         processing_class=context.tokenizer,
         callbacks=context.callbacks,
     )
+
+
+def settings_of(context: Context, *, packing: bool, loss: str) -> dict[str, Any]:
+    """Keyword arguments of trl's SFTConfig for rows that are ready; `loss` in trl's words."""
+    return {
+        **common_arguments(context),
+        "dataset_kwargs": {"skip_prepare_dataset": True},
+        "max_length": None,  # rows are cut and packed already, by data.prepare
+        "padding_free": packing,  # position ids restart with every row of a packed sequence
+        "loss_type": loss,
+    }
 
 
 def _loss_type(model: Any, loss: str) -> str:

@@ -136,22 +136,38 @@ def _trainer(kind: type, arguments: Any, context: Context, scorers: list[NamedSc
     return trainer
 
 
+def grpo_settings(context: Context) -> dict[str, Any]:
+    """Keyword arguments of trl's GRPOConfig."""
+    spec: Any = context.job.stage
+    return {
+        **common_arguments(context),
+        **_sampling(spec),
+        "loss_type": spec.loss,
+        "importance_sampling_level": spec.importance_sampling,
+        "epsilon_high": spec.epsilon_high,
+        "scale_rewards": spec.scale_rewards,
+        "reward_weights": [reward.weight for reward in context.job.rewards],
+    }
+
+
+def rloo_settings(context: Context) -> dict[str, Any]:
+    """Keyword arguments of trl's RLOOConfig."""
+    spec: Any = context.job.stage
+    return {
+        **common_arguments(context),
+        **_sampling(spec),
+        "normalize_advantages": spec.algorithm == "reinforce++",
+        "reward_weights": [reward.weight for reward in context.job.rewards],
+    }
+
+
 def grpo_trainer(context: Context) -> Any:
     """GRPO with the job's rewards and weights."""
     spec = context.job.stage
     assert isinstance(spec, grpo.Spec)
     check_batch(context)
     scorers = scorers_for(context)
-    arguments = GRPOConfig(
-        **common_arguments(context),
-        **_sampling(spec),
-        loss_type=spec.loss,
-        importance_sampling_level=spec.importance_sampling,
-        epsilon_high=spec.epsilon_high,
-        scale_rewards=spec.scale_rewards,
-        reward_weights=[reward.weight for reward in context.job.rewards],
-    )
-    return _trainer(_GRPO, arguments, context, scorers)
+    return _trainer(_GRPO, GRPOConfig(**grpo_settings(context)), context, scorers)
 
 
 def rloo_trainer(context: Context) -> Any:
@@ -160,10 +176,4 @@ def rloo_trainer(context: Context) -> Any:
     assert isinstance(spec, rloo.Spec)
     check_batch(context)
     scorers = scorers_for(context)
-    arguments = RLOOConfig(
-        **common_arguments(context),
-        **_sampling(spec),
-        normalize_advantages=spec.algorithm == "reinforce++",
-        reward_weights=[reward.weight for reward in context.job.rewards],
-    )
-    return _trainer(_RLOO, arguments, context, scorers)
+    return _trainer(_RLOO, RLOOConfig(**rloo_settings(context)), context, scorers)

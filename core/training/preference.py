@@ -53,16 +53,70 @@ def _parts(context: Context) -> dict[str, Any]:
     }
 
 
+def reward_settings(context: Context) -> dict[str, Any]:
+    """Keyword arguments of trl's RewardConfig."""
+    spec: Any = context.job.stage
+    return {
+        **common_arguments(context),
+        "max_length": None,
+        "center_rewards_coefficient": spec.center,
+        "remove_unused_columns": False,
+    }
+
+
+def dpo_settings(context: Context) -> dict[str, Any]:
+    """Keyword arguments of trl's DPOConfig."""
+    spec: Any = context.job.stage
+    return {
+        **common_arguments(context),
+        "max_length": None,
+        "loss_type": list(spec.loss),
+        "loss_weights": spec.loss_weights,
+        "beta": spec.beta,
+        "label_smoothing": spec.label_smoothing,
+        "precompute_ref_log_probs": spec.reference == "precomputed",
+    }
+
+
+def kto_settings(context: Context) -> dict[str, Any]:
+    """Keyword arguments of trl's KTOConfig."""
+    spec: Any = context.job.stage
+    return {
+        **common_arguments(context),
+        "max_length": None,
+        "loss_type": spec.loss,
+        "beta": spec.beta,
+        "desirable_weight": spec.desirable_weight,
+        "undesirable_weight": spec.undesirable_weight,
+    }
+
+
+def orpo_settings(context: Context) -> dict[str, Any]:
+    """Keyword arguments of trl's ORPOConfig."""
+    spec: Any = context.job.stage
+    return {**common_arguments(context), "max_length": spec.max_length, "beta": spec.beta}
+
+
+def cpo_settings(context: Context) -> dict[str, Any]:
+    """Keyword arguments of trl's CPOConfig, for cpo and simpo."""
+    spec: Any = context.job.stage
+    simpo = spec.loss[0] == "simpo"
+    return {
+        **common_arguments(context),
+        "max_length": spec.max_length,
+        "beta": spec.beta,
+        "label_smoothing": spec.label_smoothing,
+        "loss_type": "simpo" if simpo else "sigmoid",
+        "simpo_gamma": spec.simpo_gamma,
+        "cpo_alpha": 0.0 if simpo else spec.cpo_alpha,
+    }
+
+
 def reward_trainer(context: Context) -> Any:
     """Bradley-Terry on pairs; the model is a classifier with one label."""
     spec = context.job.stage
     assert isinstance(spec, reward.Spec)
-    arguments = RewardConfig(
-        **common_arguments(context),
-        max_length=None,
-        center_rewards_coefficient=spec.center,
-        remove_unused_columns=False,
-    )
+    arguments = RewardConfig(**reward_settings(context))
     parts = _parts(context)
     if not spec.margin:
         for name in ("train_dataset", "eval_dataset"):
@@ -80,15 +134,7 @@ def dpo_trainer(context: Context) -> Any:
     """
     spec = context.job.stage
     assert isinstance(spec, dpo.Spec)
-    arguments = DPOConfig(
-        **common_arguments(context),
-        max_length=None,
-        loss_type=list(spec.loss),
-        loss_weights=spec.loss_weights,
-        beta=spec.beta,
-        label_smoothing=spec.label_smoothing,
-        precompute_ref_log_probs=spec.reference == "precomputed",
-    )
+    arguments = DPOConfig(**dpo_settings(context))
     asked_once = spec.reference == "precomputed"
     trainer = _DPO(**_parts(context), args=arguments, ref_model=None if asked_once else _reference(context))
     _drop_needless_copy(trainer, context)
@@ -101,14 +147,7 @@ def kto_trainer(context: Context) -> Any:
     assert isinstance(spec, kto.Spec)
     train = context.job.train
     assert train.batch_size is not None
-    arguments = KTOConfig(
-        **common_arguments(context),
-        max_length=None,
-        loss_type=spec.loss,
-        beta=spec.beta,
-        desirable_weight=spec.desirable_weight,
-        undesirable_weight=spec.undesirable_weight,
-    )
+    arguments = KTOConfig(**kto_settings(context))
     parts = _parts(context)
     for name in ("train_dataset", "eval_dataset"):
         if parts[name] is not None:
@@ -124,7 +163,7 @@ def orpo_trainer(context: Context) -> Any:
 
     spec = context.job.stage
     assert isinstance(spec, orpo.Spec)
-    arguments = ORPOConfig(**common_arguments(context), max_length=spec.max_length, beta=spec.beta)
+    arguments = ORPOConfig(**orpo_settings(context))
     return _odds_trainer(ORPOTrainer, arguments, context)
 
 
@@ -134,16 +173,7 @@ def cpo_trainer(context: Context) -> Any:
 
     spec = context.job.stage
     assert isinstance(spec, dpo.Spec)
-    simpo = spec.loss[0] == "simpo"
-    arguments = CPOConfig(
-        **common_arguments(context),
-        max_length=spec.max_length,
-        beta=spec.beta,
-        label_smoothing=spec.label_smoothing,
-        loss_type="simpo" if simpo else "sigmoid",
-        simpo_gamma=spec.simpo_gamma,
-        cpo_alpha=0.0 if simpo else spec.cpo_alpha,
-    )
+    arguments = CPOConfig(**cpo_settings(context))
     return _odds_trainer(CPOTrainer, arguments, context)
 
 

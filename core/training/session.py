@@ -25,6 +25,7 @@ from core.stages import stage_module
 from core.training.callbacks import RunCallback
 from core.training.context import Context
 from core.training.model import load_model, load_tokenizer
+from core.training.result import can_compare, held_out_loss, keep_baseline, kept_baseline, result_of
 from core.training.rows import Prepared, as_event, rows_for
 from core.training.samples import answer_prompts
 from core.training.saving import START, keep_start, save_model
@@ -101,6 +102,7 @@ class _Session:
     def build(self, model: Any, prepared: Prepared) -> Any:
         """The stage's trainer, tied to the run folder."""
         self._callback = self._watch(model)
+        self._eval_rows = Dataset.from_file(str(prepared.eval)) if prepared.eval else None
         trainer = self._stage.build(
             Context(
                 job=self._job,
@@ -108,7 +110,7 @@ class _Session:
                 model=model,
                 tokenizer=self._tokenizer,
                 train_rows=Dataset.from_file(str(prepared.train)),
-                eval_rows=Dataset.from_file(str(prepared.eval)) if prepared.eval else None,
+                eval_rows=self._eval_rows,
                 schedule=self._schedule,
                 callbacks=[self._callback],
                 gpu=self._gpu,
@@ -136,10 +138,15 @@ class _Session:
 
     def run_steps(self, trainer: Any) -> None:
         """The steps, from the checkpoint this attempt resumes where there is one."""
-        self._stop.finish_first(True)
         resume = self._attempt["resume"]
         if resume:
             self._callback.planned_before = _planned(self._run.path / resume)
+        compared = can_compare(self._job.stage.name, self._eval_rows)
+        if compared and not self._learner.can_go_back and not resume:
+            self._phase("evaluating", "Asking the held-out rows before training")
+            keep_baseline(self._run, held_out_loss(trainer))
+            self._stop.check()
+        self._stop.finish_first(True)
         trainer.train(resume_from_checkpoint=str(self._run.path / resume) if resume else None)
         if self._callback.stopped:
             raise Stopped
@@ -162,7 +169,23 @@ class _Session:
             with model.disable_adapter():
                 self._show(model, 0, "before")
         self._show(model, step, "after")
+        self._compare(trainer, model)
         self._writer.emit(events.Done(model=run.model.name, values=_last_loss(trainer)))
+
+    def _compare(self, trainer: Any, model: Any) -> None:
+        """Tell what training changed: held-out loss of base and tuned model, or what there is instead."""
+        rows, base = self._eval_rows, None
+        if can_compare(self._job.stage.name, rows):
+            if self._learner.can_go_back:
+                self._phase("evaluating", "Asking the held-out rows of the base")
+                with model.disable_adapter():
+                    base = held_out_loss(trainer)
+            else:
+                base = kept_baseline(self._run)
+        best = self._callback.best[0] if self._callback.best is not None else None
+        count = None if rows is None else len(rows)
+        history = trainer.state.log_history
+        self._writer.emit(result_of(self._job.stage.name, history, count, base, best))
 
     def _weights(self) -> Any:
         return load_model(self._job, self._run.home, gpu=self._gpu, task=self._stage.TASK)

@@ -269,3 +269,55 @@ def small_file_limit(run: str, spec: dict[str, Any], most: int) -> dict[str, Any
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
     return make(run, spec)
+
+
+def train_without_baseline(job: dict[str, Any], home: str) -> dict[str, Any]:
+    """Train without asking the held-out rows before."""
+    from core.training import session
+    from tests.cpu.jobs import train
+
+    session.held_out_loss = lambda trainer: 0.0  # type: ignore[assignment] - this process ends with the test
+    return train(job, home)
+
+
+def eject(job: dict[str, Any], home: str, folder: str) -> dict[str, Any]:
+    """Eject a job; the files, or the codes of a refusal."""
+    from core.job.machine import Machine
+    from core.job.plan import make_plan
+    from core.job.spec import JobSpec
+    from core.training.ejecting import eject as write
+    from data.errors import FactoryError
+
+    machine = Machine("test", "3", cores=2, memory=8 << 30, memory_free=8 << 30)
+    plan = make_plan(JobSpec.model_validate(job), Path(home), machine)
+    try:
+        return write(plan.job_spec, Path(home), Path(folder))
+    except FactoryError as problem:
+        return {"refused": [one.code for one in problem.findings]}
+
+
+def run_script(folder: str) -> list[float]:
+    """Run an ejected train.py in its folder, with nothing of ours to import; the losses it logged."""
+    import os
+    import runpy
+    import sys
+
+    import transformers
+
+    losses: list[float] = []
+    logged = transformers.Trainer.log
+
+    def log(self: Any, logs: dict[str, float], *given: Any, **more: Any) -> None:
+        if "loss" in logs:
+            losses.append(logs["loss"])
+        logged(self, logs, *given, **more)
+
+    transformers.Trainer.log = log
+    os.chdir(folder)
+    here = str(Path(__file__).resolve().parents[2])
+    sys.path[:] = [path for path in sys.path if path not in ("", here)]
+    for name in [name for name in sys.modules if name.split(".")[0] in ("core", "data", "webui")]:
+        del sys.modules[name]
+    runpy.run_path("train.py", run_name="__main__")
+    assert not [name for name in sys.modules if name.split(".")[0] in ("core", "webui")]
+    return losses

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CURVES = "curves.png"
 SECTIONS = ("How to load", "Data", "Settings", "How it went", "Licence")
-INTERESTING = ("loss", "eval_loss", "reward", "learning_rate")
+INTERESTING = ("loss", "eval_loss", "reward/mean", "learning_rate")
 """Metrics that are drawn, one panel each, where the run has them."""
 
 
@@ -188,9 +188,7 @@ def _outcome(work: Work, metrics: Mapping[str, list[tuple[int, float]]], *, imag
     for name in INTERESTING[:3]:
         if points := metrics.get(name):
             (first, begun), (last, ended) = points[0], points[-1]
-            lines.append(
-                f"- {name.replace('_', ' ')}: {begun:.4g} at step {first}, {ended:.4g} at step {last}"
-            )
+            lines.append(f"- {_plain(name)}: {begun:.4g} at step {first}, {ended:.4g} at step {last}")
     if work.spec.checkpoint is not None:
         lines.append(f"- taken from the checkpoint of step {work.spec.checkpoint}")
     lines = lines or ["- the run logged no numbers"]
@@ -248,7 +246,7 @@ def _draw(metrics: Mapping[str, list[tuple[int, float]]], path: Path) -> bool:
         axes = figure.add_subplot(1, len(names), place)
         steps, values = zip(*metrics[name], strict=True)
         axes.plot(steps, values, linewidth=1.5, color="#2563eb")
-        axes.set_title(name.replace("_", " "), fontsize=10)
+        axes.set_title(_plain(name), fontsize=10)
         axes.set_xlabel("step", fontsize=8)
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.25, linewidth=0.5)
@@ -258,6 +256,10 @@ def _draw(metrics: Mapping[str, list[tuple[int, float]]], path: Path) -> bool:
     figure.savefig(image, format="png", dpi=120)
     path.write_bytes(image.getvalue())
     return True
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", " ").replace("reward/mean", "mean reward")
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from core.runs.exports import Writer
 from core.runs.folder import Run
 from core.training.export.reader import Reader
 from core.training.export.source import Source
+from core.training.exporting import place_of, temporary_folder
 from core.training.saving import commit_folder
 from data.errors import FactoryError, refuse
 from data.words import byte_size
@@ -71,12 +71,6 @@ class Work:
         )
 
 
-def place_of(run: Run, record: dict[str, Any]) -> tuple[Path, Path]:
-    """The temporary folder of an export and the folder it becomes."""
-    final = Path(record["out"]) if record.get("out") else run.exports / record["name"]
-    return final.with_name(f".tmp-{final.name}"), final
-
-
 def export(run: Run, writer: Writer) -> dict[str, Any]:
     """Make, verify and commit the export of a record; the facts that its record ends with.
 
@@ -96,7 +90,7 @@ def _export(run: Run, writer: Writer, reader: Reader) -> dict[str, Any]:
     job = JobSpec.model_validate_json(run.job_json.read_text("utf-8"))
     target = target_module(record["target"])
     spec: ExportSpec = target.Spec.model_validate(record["spec"])
-    temporary, final = place_of(run, record)
+    temporary, final = temporary_folder(run, record), place_of(run, record)
     if final.exists():
         raise refuse(
             "target_exists", f"{str(final)!r} exists already and is not overwritten; choose another --out."
@@ -110,8 +104,7 @@ def _export(run: Run, writer: Writer, reader: Reader) -> dict[str, Any]:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     work = Work(run, job, spec, source, temporary, reader, writer.phase)
-    with _kept(source):
-        verified = target.make(work)
+    verified = target.make(work)
     writer.phase("committing", 0.98)
     size = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
     facts = {"run": run.id, "base": job.model.name, "export": record["spec"], "verified_by": verified}
@@ -130,20 +123,6 @@ def _trained(source: Source) -> int:
     if not source.is_adapter:
         return source.parameters()
     return sum(path.stat().st_size for path in source.folder.glob("*.safetensors")) // 4
-
-
-@contextlib.contextmanager
-def _kept(source: Source) -> Any:
-    """Keep a checkpoint of a run that goes on: its retention would take it away while it is read."""
-    pin = source.folder / "PINNED"
-    ours = source.folder.parent == source.run.checkpoints and not pin.exists()
-    if ours:
-        pin.touch()
-    try:
-        yield
-    finally:
-        if ours:
-            pin.unlink(missing_ok=True)
 
 
 def _room(folder: Path, needed: int) -> None:

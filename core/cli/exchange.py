@@ -1,0 +1,110 @@
+"""The words that bring a job in from another trainer and take one out again: import and eject."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from core.cli.show import AsJson, Overrides, home_of, say, say_json, show_findings, table
+
+if TYPE_CHECKING:
+    from core.job.foreign.lines import Imported
+
+
+def register(app: typer.Typer) -> None:
+    """Add this family's commands."""
+    app.command("import")(import_)
+    app.command()(eject)
+
+
+def import_(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A training YAML of LLaMA-Factory.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where to write our job.")] = Path("job.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Turn a LLaMA-Factory training YAML into a job, and report on every key of it.
+
+    Example: factory import llama3_lora_sft.yaml -o job.yaml
+    """
+    from core.job.load import parse_leniently, read_job_file
+    from core.job.reader import read_text
+
+    reading = read_text(read_job_file(file), file.name)
+    made, text = _imported(reading.value, file)
+    _, findings = parse_leniently(text, origin=str(out))
+    if out.exists() and not force:
+        from data.errors import refuse
+
+        raise refuse("file_exists", f"{out} exists already; choose another with -o, or insist with --force.")
+    out.write_text(text, "utf-8")
+    lines = [line.to_json() for line in made.lines]
+    if json:
+        say_json({"job": str(out), "lines": lines, "findings": [one.to_json() for one in findings]})
+        return
+    rows = [(one.kind, one.key, _short(one.value), one.field or "", one.words) for one in made.lines]
+    say(table(rows, header=("", "KEY", "VALUE", "OUR FIELD", "WHAT IS DIFFERENT")))
+    say()
+    if findings:
+        show_findings(findings)
+    say(f"Wrote {out}. Next: factory check {out}")
+
+
+def _imported(values: Any, file: Path) -> tuple[Imported, str]:
+    """The job of a foreign file as plain values with its report, and as YAML."""
+    import yaml
+
+    from core.job.foreign.llama_factory import import_job
+    from data.errors import refuse
+
+    if not isinstance(values, dict):
+        raise refuse("not_a_llama_factory_job", f"{file} holds no keys such as `stage: sft`, one a line.")
+    made = import_job(values, file.absolute().parent)
+    left = [f"#   {line.key}: {line.words}" for line in made.lines if line.kind == "not mapped"]
+    head = [f"# Made from {file.name}, a training of LLaMA-Factory, by factory import."]
+    head += ["# Not carried over:", *left] if left else []
+    body = yaml.safe_dump(made.job, sort_keys=False, allow_unicode=True, width=100)
+    return made, "\n".join(head) + "\n" + body
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+def eject(
+    context: typer.Context,
+    job: Annotated[Path, typer.Argument(metavar="JOB", help="A job as YAML or JSON.", show_default=False)],
+    override: Overrides = None,
+    out: Annotated[Path, typer.Option("--out", help="The folder to write.")] = Path("ejected"),
+    json: AsJson = False,
+) -> None:
+    """Write a job as a plain TRL script that needs nothing of Factory and gives the same losses.
+
+    The folder gets train.py, requirements.txt, and the rows as JSON lines.
+
+    Example: factory eject job.yaml --out my-training
+    """
+    from json import loads
+
+    from core.job.checks import check, refuse_errors
+    from core.job.counting import ask
+    from core.job.load import load_job
+    from core.job.machine import this_machine
+    from core.job.places import absolute
+    from core.job.plan import make_plan
+
+    home, machine = home_of(context), this_machine()
+    asked = absolute(load_job(job, override or []), job.parent)
+    refuse_errors(check(asked, machine, home))
+    plan = make_plan(asked, home, machine)
+    told = loads(ask("core.training.ejecting", plan, home, str(out.absolute())))
+    if json:
+        say_json({"folder": str(out), **told})
+        return
+    say(table([(name, words) for name, words in told["files"].items()]))
+    say(f"Wrote {out}. Run it: cd {out}, then pip install -r requirements.txt and python train.py")

@@ -1,0 +1,129 @@
+"""A job as a plain TRL script: `python -m core.training.ejecting HOME FOLDER < job.json`, JSON on stdout.
+
+Started by `factory eject`. The rows are written as the token ids that training sees, which the trainers of trl 1.12
+take as they are; so the script gives the same losses, whatever its own tokenising would have made of the texts.
+Exit code 2 and {"findings": [...]} when the job cannot be ejected.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+
+from core.job.schedule import schedule
+from core.job.spec import JobSpec
+from core.training import eject_script
+from core.training.context import Context
+from core.training.faults import explain
+from core.training.feedback import split_answers
+from core.training.model import load_tokenizer, model_folder
+from core.training.rows import rows_for
+from data.errors import refuse
+
+PACKAGES = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
+
+
+def eject(job: JobSpec, home: Path, folder: Path) -> dict[str, Any]:
+    """Write train.py, requirements.txt and the rows into a new folder; the files with what each is.
+
+    Raises FactoryError for what no short script can do.
+    """
+    eject_script.refuse_what_cannot(job)
+    tokenizer = load_tokenizer(job.model, home)
+    prepared = rows_for(job, home, tokenizer, lambda event: None)
+    times = schedule(job.train, prepared.rows * job.stage.repeats)
+    context = _context(job, home, tokenizer, times)
+    files: dict[str, str] = {}
+    folder.mkdir(parents=True)
+    for part, path in (("train", prepared.train), ("eval", prepared.eval)):
+        if path is not None:
+            rows = ready_rows(job, Dataset.from_file(str(path)))
+            count = _write_rows(folder / f"{part}.jsonl", rows)
+            files[f"{part}.jsonl"] = f"{count:,} rows as token ids"
+    text = eject_script.script(
+        job, context, model_folder(job.model, home), held_out=prepared.eval is not None
+    )
+    (folder / "train.py").write_text(text, "utf-8")
+    names = [*PACKAGES, *(["bitsandbytes"] if job.method.name == "qlora" else [])]
+    (folder / "requirements.txt").write_text(
+        "".join(f"{name}=={version(name).split('+')[0]}\n" for name in names), "utf-8"
+    )
+    return {
+        "files": {
+            "train.py": f"{len(text.splitlines())} lines",
+            "requirements.txt": "exact versions",
+            **files,
+        }
+    }
+
+
+def _context(job: JobSpec, home: Path, tokenizer: Any, times: Any) -> Context:
+    return Context(
+        job=job,
+        output_dir=Path("checkpoints"),
+        model=None,
+        tokenizer=tokenizer,
+        train_rows=None,
+        eval_rows=None,
+        schedule=times,
+        callbacks=[],
+        gpu=torch.cuda.is_available(),
+        home=home,
+        emit=lambda finding: None,
+        show=lambda *told: None,
+    )
+
+
+def ready_rows(job: JobSpec, rows: Dataset) -> Dataset:
+    """The rows in the shape in which trl's trainer wants them when it does not tokenise."""
+    from core.training.pairs import whole_answers
+
+    if job.stage.name == "kto":
+        assert job.train.batch_size is not None
+        return split_answers(rows, batch_size=job.train.batch_size, seed=job.train.seed)
+    if job.stage.name == "reward":
+        whole = whole_answers([dict(row) for row in rows])
+        kept = ["chosen_ids", "rejected_ids", *(["margin"] if getattr(job.stage, "margin", False) else [])]
+        return Dataset.from_list([{name: row[name] for name in kept} for row in whole])
+    return rows
+
+
+def _write_rows(path: Path, rows: Dataset) -> int:
+    with path.open("w", encoding="utf-8") as file:
+        for row in _plain(rows):
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    return len(rows)
+
+
+def _plain(rows: Dataset) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        extra = json.loads(row["extra"]) if row.get("extra") else {}
+        yield {**{name: value for name, value in row.items() if name != "extra"}, **extra}
+
+
+def main() -> int:
+    """Read the job from stdin, write the answer to stdout; what the libraries say goes to stderr."""
+    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    home, folder = Path(sys.argv[1]), Path(sys.argv[2])
+    try:
+        if folder.exists():
+            raise refuse("target_exists", f"{folder} exists already; choose another folder with --out.")
+        told = eject(JobSpec.model_validate_json(sys.stdin.read()), home, folder)
+    except Exception as problem:
+        json.dump({"findings": [finding.to_json() for finding in explain(problem, home)]}, answer)
+        return 2
+    json.dump(told, answer)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
