@@ -139,19 +139,21 @@ def weights_of(run: Run, checkpoint: int | None) -> Path:
 
 def cancel(export: Export) -> Export:
     """End an export that is being made; what was half made is removed. Raises FactoryError when it is over."""
+    export = _now(export)
     if export.over:
         text = f"Export {export.name} of run {export.run.id} is not being made: it is {export.state}."
         raise refuse("export_over", text, value=export.name, state=export.state)
-    pid = export.record.get("pid")
-    if isinstance(pid, int):
-        _signal(export, pid, signal.SIGTERM)
+    for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + GRACE
-        while time.monotonic() < deadline and not (find_export(export.run, export.name) or export).over:
+        signalled = False
+        while time.monotonic() < deadline and not export.over:
+            signalled = signalled or _signal(export, number)  # its process may not have said its number yet
             time.sleep(0.05)
-        _signal(export, pid, signal.SIGKILL)
-        deadline = time.monotonic() + GRACE  # the kernel drops its lock a moment later
-        while time.monotonic() < deadline and not (find_export(export.run, export.name) or export).over:
-            time.sleep(0.05)
+            export = _now(export)
+    return export
+
+
+def _now(export: Export) -> Export:
     return find_export(export.run, export.name) or export
 
 
@@ -273,13 +275,16 @@ def _tidy(run: Run) -> None:
             checkpoints.discard(path)
 
 
-def _signal(export: Export, pid: int, number: int) -> None:
-    """Signal the export's process, if the number still is that process: it holds the lock file open."""
+def _signal(export: Export, number: int) -> bool:
+    """Signal the export's process, if its number still is that process: it holds the lock file open. Whether it did."""
     from core.runs.process import holders_of
 
-    if pid in holders_of(export.run.exports / f"{export.name}.lock"):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
+    pid = export.record.get("pid")
+    if not isinstance(pid, int) or pid not in holders_of(export.run.exports / f"{export.name}.lock"):
+        return False
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+    return True
 
 
 def _records(run: Run) -> list[Path]:

@@ -154,7 +154,7 @@ def test_an_option_that_must_be_given_stands_in_the_readme():
 
 def test_no_sentence_names_a_command_that_is_not_there():
     """Advice in errors, warnings and help: each `factory WORD` in the source is a word of the command line."""
-    later = {"chat", "board"}  # offered only once their module is there
+    later = {"chat", "board", "serve"}  # offered only once their module is there
     words = {
         word
         for part in ("core", "data")
