@@ -5,6 +5,8 @@ import { upload } from "./data/upload.js";
 import { ask, fill, query, sign } from "./dom.js";
 import { moment } from "./words.js";
 
+const NOT_IN_NAMES = /[\\/:*?[\]<>|]/g; // the server refuses them
+
 /** Fill the page. */
 export async function start(root) {
   const file = new URLSearchParams(location.search).get("file");
@@ -74,21 +76,23 @@ class DataPage {
     if (files.length === 1 && last) location.href = `/data${query({ file: last.path })}`;
   }
 
-  async sendOne(file) {
+  async sendOne(file, name = file.name.replace(NOT_IN_NAMES, "_")) {
     const share = el("i");
     const told = el("b");
-    const sending = upload(`/data${query({ name: file.name })}`, file, (sent, all) => {
+    const sending = upload(`/data${query({ name })}`, file, (sent, all) => {
       share.style.width = `${(100 * sent) / (all || 1)}%`;
       fill(told, `${bytes(sent)} / ${bytes(all)}`);
     });
-    const line = el("div.sending", {}, el("div.pair", {}, el("span", {}, t("data.sending", { name: file.name })), told), el("div.bar", {}, share), el("button.btn.small", { type: "button", onclick: () => sending.abort() }, t("data.abort")));
+    const line = el("div.sending", {}, el("div.pair", {}, el("span", {}, t("data.sending", { name })), told), el("div.bar", {}, share), el("button.btn.small", { type: "button", onclick: () => sending.abort() }, t("data.abort")));
     this.going.append(line);
     try {
       const answer = await sending.answered;
       toast(t("data.sent", { name: answer.file.name }), "ok");
       return answer.file;
     } catch (reason) {
-      if (reason.code !== "aborted") toast(reason.message, "err");
+      const free = reason.code === "file_exists" && reason.findings[0]?.params?.free;
+      if (free && (await ask({ title: t("data.exists", { name }), text: t("data.exists_text", { free }), yes: t("data.keep_both") }))) return this.sendOne(file, free);
+      if (!free && reason.code !== "aborted") toast(reason.message, "err");
       return null;
     } finally {
       line.remove();

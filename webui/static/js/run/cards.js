@@ -12,9 +12,9 @@ export class Cards {
   }
 
   draw() {
-    const { detail, phase, events, series } = this.page;
+    const { detail, phase, events, series, start } = this.page;
     const warnings = this.warnings();
-    const shape = JSON.stringify([detail.state, detail.place, detail.reason, detail.card, phase?.end, series.names.length > 0, detail.model_bytes, warnings.map((one) => one.end), events.length && detail.state === "starting", detail.grace_until]);
+    const shape = JSON.stringify([detail.state, detail.place, detail.reason, detail.card, phase?.end, start?.end, series.names.length > 0, detail.model_bytes, warnings.map((one) => one.end), events.length && detail.state === "starting", detail.grace_until]);
     if (shape === this.shape) return;
     this.shape = shape;
     fill(this.element, this.error(), this.queue(), this.starting(), this.stopping(), this.done(), warnings.map((one) => this.warning(one)));
