@@ -140,7 +140,7 @@ export class DataFile {
       el("div.map", {}, el("label", {}, el("span", {}, t("data.for")), stageChoice),
         names.length ? words.map((word) => {
           const found = told?.columns?.[word];
-          const choice = el("select.field", { "data-testid": `column-${word}`, onchange: () => { this.columns[word] = choice.value; this.inspect(); } },
+          const choice = el("select.field", { "data-testid": `column-${word}`, onchange: () => { this.columns[word] = choice.value; this.stage = this.shownStage; this.inspect(); } },
             el("option", { value: "" }, found && !this.columns[word] ? `${found} (${t("data.auto")})` : t("data.auto")), names.map((name) => el("option", { value: name, selected: name === this.columns[word] }, name)));
           return el("label", {}, el("span.mono", {}, word), choice);
         }) : null),

@@ -27,21 +27,27 @@ export class Rows {
     if (this.asked) return;
     this.asked = true;
     api("/models").then(({ models }) => fill(this.known, models.filter((one) => one.kind !== "adapter").map((one) => el("option", { value: one.where }))), () => {});
-    this.load();
+    // Reading with a tokenizer takes seconds of the processor: only when somebody looks.
+    const seen = new IntersectionObserver(([entry]) => {
+      if (!entry.isIntersecting) return;
+      seen.disconnect();
+      if (!this.turn) this.load();
+    });
+    seen.observe(this.element);
   }
 
   async load() {
-    this.go.disabled = true;
+    const turn = (this.turn = (this.turn ?? 0) + 1);
     fill(this.place, el("p.sub", { role: "status" }, el("span.spin"), " ", t("data.counting")));
     try {
       const body = { data: this.file.spec(), model: this.model.value, stage: this.stage.value, count: COUNT };
       if (this.longest.value) body.max_length = Number(this.longest.value);
       const told = await api("/data/preview", body);
+      if (turn !== this.turn) return;
       fill(this.place, told.findings.filter((one) => one.code === "data_learnt_share" || one.level !== "note").map((one) => el(`p.box${one.level === "error" ? ".err" : one.level === "warning" ? ".warn" : ""}`, {}, one.message)), told.rows.map((row) => this.row(row)));
     } catch (reason) {
-      fill(this.place, el("p.box.err", { role: "alert" }, reason.message));
+      if (turn === this.turn) fill(this.place, el("p.box.err", { role: "alert" }, reason.message));
     }
-    this.go.disabled = false;
   }
 
   row({ line, sequences }) {
