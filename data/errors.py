@@ -55,3 +55,8 @@ def refuse(
 ) -> FactoryError:
     """A FactoryError with a single error finding, for `raise refuse(...)`."""
     return FactoryError(Finding(code, message, "error", field, value, params, fix))
+
+
+def findings_of(plain: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Findings from their plain form."""
+    return [Finding(**{**one, "params": one["params"] or {}}) for one in plain]

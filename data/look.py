@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from data.child import ask_child
-from data.errors import FactoryError, Finding
+from data.errors import FactoryError
 from data.inspect import request_for, shape_findings, total
 from data.report import drop_findings, file_findings, note_findings, nothing_left
 from data.settings import DataSettings
@@ -80,11 +80,6 @@ def look(
     seen.labels, seen.columns = dict(labels), list(columns)
     seen.findings = [one.to_json() for one in told]
     return seen
-
-
-def findings_of(plain: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Findings from their plain form."""
-    return [Finding(**{**one, "params": one["params"] or {}}) for one in plain]
 
 
 def _count(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from data.errors import FactoryError, Finding, Level, refuse
+from data.errors import FactoryError, Finding, Level, findings_of, refuse
 from data.rows import Unusable, reason_words
 
 EXAMPLES = 20
@@ -291,7 +291,7 @@ def quick_findings(data: Mapping[str, Any], needs: Sequence[str], stage: str | N
 
     `data` is a DataSpec's plain JSON. An empty list means that all is well; nothing is raised for bad data.
     """
-    from data.look import findings_of, look
+    from data.look import look
 
     return findings_of(look(data, needs, stage).findings)
 

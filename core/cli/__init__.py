@@ -10,8 +10,6 @@ import gc
 import io
 import os
 import sys
-import tempfile
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -125,6 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explain(error: Exception, *, as_json: bool) -> int:
+    import tempfile
+    import traceback
+
     from core.cli.show import say, show_refusal
     from data.errors import FactoryError
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,8 @@ from core.cli.show import AsJson, home_of, say, say_json, table
 from data.words import byte_size
 
 if TYPE_CHECKING:
+    import subprocess
+
     from core.runs.exports import Export
     from core.runs.folder import Run
 

@@ -18,6 +18,9 @@ from data.errors import Finding
 GGUF_ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 """Model types (config.json) that become GGUF, and what llama.cpp calls their architecture."""
 
+HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+"""Environment variables of which one must hold the user's token for the hub."""
+
 
 class ExportSpec(Named):
     """A form in which the result of a run can be used elsewhere."""

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from core.training.export.work import Work
 
 VERIFIED = "as its content; after an upload, every file's name and size as the hub tells them"
-TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 class Spec(ExportSpec):

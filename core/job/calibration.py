@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +66,8 @@ def pace(home: Path, device: str, cores: int, stage: str, method: str) -> Pace:
 
 def learn(home: Path, plan: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> bool:
     """Take in what a finished run's plan and events say; whether there was something to learn from."""
+    from statistics import median
+
     forecast, job = plan.get("forecast") or {}, plan.get("job") or {}
     work = forecast.get("flops_per_token")
     rates = [rate for one in events if (rate := (one.get("values") or {}).get("tokens_per_second"))]
@@ -74,7 +75,7 @@ def learn(home: Path, plan: Mapping[str, Any], events: Sequence[Mapping[str, Any
     ready = next((one for one in events if one.get("event") == "ready"), None)
     if not work or not rates or begun is None or ready is None:
         return False
-    rate = statistics.median(rates[1:] or rates)  # the first step warms caches
+    rate = median(rates[1:] or rates)  # the first step warms caches
     key = _key(str(begun.get("device")), job["stage"]["name"], job["method"]["name"])
     table = _read(home)
     old = table.get(key)

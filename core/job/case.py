@@ -19,7 +19,6 @@ from core.job.spec import JobSpec
 from core.stages import stage_module
 from data.errors import FactoryError, Finding, Level
 from data.files import find_files
-from data.look import Look, look
 
 CHARACTERS = 4
 """Characters of a token, as a rule of thumb for text in Latin letters."""
@@ -105,6 +104,8 @@ def looked(case: Case, data: dict[str, Any], needs: Sequence[str]) -> dict[str, 
     try:
         files = [file for path in paths if path for file in find_files(path).files]
     except FactoryError as error:
+        from data.look import Look
+
         return Look(findings=[one.to_json() for one in error.findings]).to_plain()
     question = ["look", data, list(needs), stage, case.full, case.room]
     found: dict[str, Any] = remembered(case.home, question, files, lambda: _look(case, data, needs))
@@ -112,4 +113,8 @@ def looked(case: Case, data: dict[str, Any], needs: Sequence[str]) -> dict[str, 
 
 
 def _look(case: Case, data: dict[str, Any], needs: Sequence[str]) -> dict[str, Any]:
+    from data.look import (
+        look,  # not needed for rows that are remembered, and a tenth of what a submit imports
+    )
+
     return look(data, needs, case.job.stage.name, full=case.full, room=case.room).to_plain()

@@ -36,9 +36,8 @@ from core.job.row_checks import row_findings
 from core.job.spec import JobSpec
 from core.rewards import Setting, build_scorers
 from core.stages import stage_module
-from data.errors import FactoryError, Finding
+from data.errors import FactoryError, Finding, findings_of
 from data.files import find_files
-from data.look import findings_of
 from data.words import byte_size
 
 NEEDED = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")

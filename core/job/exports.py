@@ -11,12 +11,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from core.export import target_module, target_names
-from core.export.base import ExportSpec, Facts
-from core.export.hub import TOKENS
+from core.export.base import HUB_TOKENS, ExportSpec, Facts
 from core.job.base import Spec
 from core.job.reading import Reading
 from core.job.spec import AnyExport, JobSpec
-from core.job.words import findings_of
 from data.errors import FactoryError, Finding, refuse
 
 
@@ -36,6 +34,8 @@ def checked_export(values: Mapping[str, Any]) -> ExportSpec:
     try:
         return _Asked.model_validate({"export": [dict(values)]}).export[0]
     except ValidationError as error:
+        from core.job.words import findings_of
+
         found = findings_of(error, Reading({"export": [dict(values)]}), "the export")
         raise FactoryError([_bare(one) for one in found]) from error
 
@@ -61,7 +61,7 @@ def facts_of(job: JobSpec, model_type: str | None) -> Facts:
         method=job.method.name,
         model_type=model_type,
         llama_cpp=importlib.util.find_spec("llama_cpp") is not None,
-        hub_token=any(os.environ.get(name) for name in TOKENS),
+        hub_token=any(os.environ.get(name) for name in HUB_TOKENS),
     )
 
 

@@ -15,7 +15,6 @@ from core.job.data import expand_data
 from core.job.reader import read_text
 from core.job.reading import MAX_BYTES, FieldPath, Reading, dotted
 from core.job.spec import JobSpec
-from core.job.words import findings_of
 from data.errors import FactoryError, Finding, refuse
 
 _DOTTED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
@@ -114,6 +113,8 @@ def _validate(reading: Reading, origin: str) -> tuple[JobSpec | None, list[Findi
     try:
         return JobSpec.model_validate(reading.value), reading.findings
     except ValidationError as error:
+        from core.job.words import findings_of  # a job in order needs no words for what is wrong
+
         return None, [*reading.findings, *findings_of(error, reading, origin)]
 
 
