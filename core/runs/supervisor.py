@@ -5,7 +5,7 @@ the training process (core/runs/attempt.py). It outlives the terminal and the se
 the kernel frees its locks and tells the training process, and readers see a lost run.
 
 Hundreds of supervisors may wait at once, so a waiting one is little more than the bare interpreter: this file and what
-it imports do without pathlib, dataclasses and typing, each of which takes one to three MiB.
+it imports do without pathlib, dataclasses and typing, which would take 3 MiB more.
 """
 
 from __future__ import annotations

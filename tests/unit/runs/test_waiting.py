@@ -38,7 +38,7 @@ def _python(program: str, compiled: Path | None = None) -> str:
 
 
 def test_it_imports_a_short_list_of_modules():
-    """Without pathlib, dataclasses, typing, subprocess and threading: one to three MiB each."""
+    """Without pathlib, dataclasses and typing, which would take 3 MiB, and without subprocess and threading."""
     names = set(_python(PROGRAM).split())
     assert {name for name in names if name.partition(".")[0] in ("core", "data")} == OURS
     top = {name.partition(".")[0] for name in names if not name.startswith("_")} - {"core"}
