@@ -92,6 +92,11 @@ def findings(job: JobSpec, model_type: str | None) -> Iterator[Finding]:
         seen.add(key)
 
 
+def first_sentence(kind: type[ExportSpec]) -> str:
+    """What a target is, from its own words."""
+    return (kind.__doc__ or "").strip().splitlines()[0]
+
+
 def export_bytes(job: JobSpec, weights: int, trained: int) -> int:
     """Bytes that the job's exports take beside the model."""
     return sum(target_module(spec.name).size(spec, weights, trained) for spec in job.export)

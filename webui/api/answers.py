@@ -432,3 +432,58 @@ class ChatFeedback(Answer):
     """Where the rows went: file, path, rows that are there now."""
 
     saved: list[Json]
+
+
+class ExportRecord(Answer):
+    """One export of a run."""
+
+    name: str
+    state: Literal["starting", "running", "done", "failed", "cancelled"]
+    target: str | None = None
+    spec: Json | None = None
+    phase: str | None = None
+    share: float | None = None
+    """How much of the work is behind it, 0 to 1."""
+    started: float | None = None
+    ended: float | None = None
+    bytes: int | None = None
+    path: str | None = None
+    verified_by: list[str] | None = None
+    """What was verified and by whom, in sentences."""
+    notes: list[str] | None = None
+    error: Json | None = None
+
+
+class ExportTarget(Answer):
+    """Something that a run can become."""
+
+    name: str
+    about: str
+    refused: str | None = None
+    """Why this run cannot."""
+
+
+class Exports(Answer):
+    """The exports of a run, and what it can become."""
+
+    exports: list[ExportRecord]
+    targets: list[ExportTarget]
+
+
+class ExportAnswer(Answer):
+    """One export."""
+
+    export: ExportRecord
+
+
+class ExportRemoved(Answer):
+    """A deleted export and the bytes it freed."""
+
+    name: str
+    bytes: int
+
+
+class ResultAnswer(Answer):
+    """The result card; null before the model is whole."""
+
+    result: Json | None

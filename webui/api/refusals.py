@@ -16,10 +16,11 @@ from data.errors import FactoryError, Finding
 from webui.api.answers import ErrorAnswer
 
 NOT_FOUND = frozenset(
-    "run_not_found speaker_not_found speaker_unknown checkpoint_not_found "
+    "export_not_found run_not_found speaker_not_found speaker_unknown checkpoint_not_found "
     "file_not_found data_file_not_found model_row_not_found trash_not_found recipe_not_found".split()
 )
 CONFLICT = frozenset(
+    "export_over export_active "
     "run_active run_not_running run_not_queued run_succeeded run_has_orphans run_ambiguous job_changed data_changed "
     "data_missing file_exists model_in_use data_in_use restore_in_the_way".split()
 )

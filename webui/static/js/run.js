@@ -6,6 +6,7 @@ import { LogView } from "./log.js";
 import { Series } from "./metrics.js";
 import { Cards } from "./run/cards.js";
 import { Charts } from "./run/charts.js";
+import { ExportsCard } from "./run/exports.js";
 import { Head } from "./run/head.js";
 import { Progress } from "./run/progress.js";
 import { Samples } from "./run/samples.js";
@@ -42,15 +43,16 @@ class RunPage {
     this.samples = [];
     this.start = null; // the start event of the newest attempt
     this.phase = null;
-    this.parts = { head: new Head(this), cards: new Cards(this), progress: new Progress(this), charts: new Charts(this), samples: new Samples(this), side: new Side(this) };
+    this.parts = { head: new Head(this), cards: new Cards(this), progress: new Progress(this), charts: new Charts(this), samples: new Samples(this), side: new Side(this), exports: new ExportsCard(this) };
     this.log = new LogView(this.id);
   }
 
   async begin() {
-    const { cards, progress, charts, samples, side } = this.parts;
+    const { cards, progress, charts, samples, side, exports } = this.parts;
     this.body = this.root.querySelector(".body");
     this.body.replaceChildren(cards.element, progress.element, progress.tiles,
       el("div.run-main", {}, el("div.run-left", {}, charts.element, samples.element, this.log.element), side.element));
+    side.element.prepend(exports.element);
     this.draw();
     const path = `/runs/${this.id}`;
     const [metrics] = await Promise.all([api(`${path}/metrics?points=2000`), this.log.load(), this.past()]);

@@ -43,7 +43,7 @@ export class Head {
     const { page } = this;
     const made = [];
     if (page.features.chat && state === "succeeded") made.push(el("a.btn", { href: `/chat?id=${page.id}` }, t("run.chat")));
-    if (page.features.export && state === "succeeded") made.push(el("a.btn", { href: `/models?export=${page.id}` }, t("run.export")));
+    if (page.features.export && state === "succeeded") made.push(page.parts.exports.button());
     if (state === "queued") {
       if (place !== 1) made.push(this.button("front", () => page.act("/front", {}, t("run.front_done"))));
       made.push(this.button("cancel", () => page.act("/cancel", {}, t("run.cancel_done")), "danger"));
