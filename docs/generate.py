@@ -19,6 +19,7 @@ from unittest import mock
 
 from core.cli import build_app, main
 from core.engines import ENGINES
+from core.export import TARGETS
 from core.job.advice import TABLE
 from core.job.load import check_values
 from core.job.presets import resolve
@@ -32,6 +33,7 @@ from core.training.watchdog import PATIENCE, RULES
 ROOT = Path(__file__).resolve().parents[1]
 MARKS = ("<!-- works: made by docs/generate.py -->", "<!-- /works -->")
 REWARD_MARKS = ("<!-- rewards: made by docs/generate.py -->", "<!-- /rewards -->")
+TARGET_MARKS = ("<!-- targets: made by docs/generate.py -->", "<!-- /targets -->")
 CARD_MARKS = ("<!-- cards: made by docs/generate.py -->", "<!-- /cards -->")
 MADE = "<!-- Made by docs/generate.py from the code; change the code, then run: python -m docs.generate -->"
 
@@ -210,6 +212,22 @@ def rewards_table() -> str:
     return "\n".join(lines)
 
 
+def targets_table() -> str:
+    """docs/export.md's table: every target, its settings, and who verifies it."""
+    lines = [_row(("target", "what it is", "settings", "verified by")), "|" + "---|" * 4]
+    for module in TARGETS:
+        own = [name for name in module.Spec.model_fields if name not in ("name", "checkpoint")]
+        default = {name: module.Spec.model_fields[name].default for name in own}
+        settings = ", ".join(
+            f"`{name}` ({'none' if value is None else value})" for name, value in default.items()
+        )
+        about = _first_sentence(module.Spec.__doc__ or "")
+        lines.append(
+            _row((f"`{module.Spec.model_fields['name'].default}`", about, settings, module.VERIFIED))
+        )
+    return "\n".join(lines)
+
+
 def cards_table() -> str:
     """docs/forecast.md's table: every error card."""
     lines = [_row(("fault", "cause", "setting", "change")), "|" + "---|" * 4]
@@ -227,13 +245,14 @@ def with_table(page: str, marks: tuple[str, str], table: str) -> str:
 def pages() -> dict[Path, str]:
     """Every generated file with the text it should have."""
     readme, rewards = ROOT / "README.md", ROOT / "docs" / "rewards.md"
-    forecast = ROOT / "docs" / "forecast.md"
+    forecast, export = ROOT / "docs" / "forecast.md", ROOT / "docs" / "export.md"
     return {
         ROOT / "docs" / "job.md": job_page(),
         ROOT / "docs" / "cli.md": cli_page(),
         ROOT / "docs" / "metrics.md": metrics_page(),
         readme: with_table(readme.read_text("utf-8"), MARKS, works_table()),
         rewards: with_table(rewards.read_text("utf-8"), REWARD_MARKS, rewards_table()),
+        export: with_table(export.read_text("utf-8"), TARGET_MARKS, targets_table()),
         forecast: with_table(forecast.read_text("utf-8"), CARD_MARKS, cards_table()),
     }
 

@@ -71,7 +71,9 @@ def test_the_readme_table_has_every_stage_and_method():
     assert table in README
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/forecast.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/forecast.md", "docs/export.md"]
+)
 def test_every_command_of_a_page_is_real(page):
     for words, whole in commands((ROOT / page).read_text("utf-8")):
         if words[:2] == ["python", "-m"]:
