@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote_plus
+from urllib.parse import unquote_plus, urlencode
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -93,10 +93,16 @@ def test_columns_of_an_unknown_file_are_mapped_by_hand_into_the_job(board: Board
 
 
 def tokens(page: Page, board: Board, sample: str, length: str = "") -> Page:
-    ready(page, board.url(f"/data?file=data/samples/{sample}.jsonl"))
-    page.get_by_test_id("row-model").fill(str(board.home / "models" / "tiny"))
-    page.get_by_test_id("row-length").fill(length)
-    page.get_by_test_id("show-rows").click()
+    """The rows of a sample with the tiny model's tokenizer; reading them takes a process that imports a library."""
+    asked = urlencode(
+        {
+            "file": f"data/samples/{sample}.jsonl",
+            "model": board.home / "models" / "tiny",
+            "max_length": length,
+        }
+    )
+    ready(page, board.url(f"/data?{asked}"))
+    page.get_by_test_id("token-rows").scroll_into_view_if_needed()
     expect(page.locator(".token-row")).to_have_count(3, timeout=120_000)
     return page
 

@@ -31,6 +31,17 @@ def test_every_word_a_script_asks_for_exists(language):
     assert {key: names for key, names in asked.items() if key not in words} == {}
 
 
+def test_every_place_in_a_word_is_filled():
+    missing = []
+    for path in SCRIPTS:
+        for key, given in re.findall(r'\bt\("([a-z_0-9.]+)"(?:, \{(.*?)\}\))?', path.read_text("utf-8")):
+            places = re.findall(r"\{(\w+)\}", LANGUAGES["en"].get(key, ""))
+            missing += [
+                f"{path.name}: {key} {place}" for place in places if not re.search(rf"\b{place}\b", given)
+            ]
+    assert missing == []
+
+
 def test_both_languages_fill_the_same_places():
     places = {
         name: {key: set(re.findall(r"\{(\w+)\}", text)) for key, text in words.items()}

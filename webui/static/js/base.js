@@ -7,9 +7,10 @@ const [english, own] = await Promise.all(
 const words = { ...english, ...own };
 const locale = language === "zh" ? "zh-CN" : "en-GB";
 
-/** A word in the reader's language, `{name}` filled from `values`. A missing key is shown as itself. */
+/** A word in the reader's language, `{name}` filled from `values`; `key.one` where n is 1. A missing key is shown. */
 export function t(key, values = {}) {
-  return (words[key] ?? key).replace(/\{(\w+)\}/g, (_, name) => values[name] ?? "");
+  const word = (values.n === 1 && words[`${key}.one`]) || (words[key] ?? key);
+  return word.replace(/\{(\w+)\}/g, (_, name) => values[name] ?? "");
 }
 
 /** Whether some language has the word. */

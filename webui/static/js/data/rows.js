@@ -10,9 +10,10 @@ const COUNT = 3;
 export class Rows {
   constructor(file) {
     this.file = file;
-    this.model = el("input.field", { list: "known-models", value: "smollm2-135m", "aria-label": t("data.model"), "data-testid": "row-model", autocomplete: "off" });
+    const asked = new URLSearchParams(location.search);
+    this.model = el("input.field", { list: "known-models", value: asked.get("model") ?? "smollm2-135m", "aria-label": t("data.model"), "data-testid": "row-model", autocomplete: "off" });
     this.known = el("datalist", { id: "known-models" });
-    this.longest = el("input.field", { type: "number", min: 8, max: 131072, step: 1, placeholder: "2048", "aria-label": t("data.max_length"), "data-testid": "row-length" });
+    this.longest = el("input.field", { type: "number", min: 8, max: 131072, step: 1, placeholder: "2048", value: asked.get("max_length") ?? "", "aria-label": t("data.max_length"), "data-testid": "row-length" });
     this.go = el("button.btn", { type: "button", "data-testid": "show-rows", onclick: () => this.load() }, t("data.show_rows"));
     this.stage = el("select.field", { "aria-label": t("data.for") });
     this.place = el("div.token-rows", { "data-testid": "token-rows" });
@@ -51,7 +52,7 @@ export class Rows {
   }
 
   row({ line, sequences }) {
-    return el("article.token-row", {}, el("h3", {}, t("data.row", { n: number(line) })), el("div", { class: sequences.length > 1 ? "two" : "one" }, sequences.map((one) => el("div", {},
+    return el("article.token-row", {}, el("h3", {}, t("data.row", { line: number(line) })), el("div", { class: sequences.length > 1 ? "two" : "one" }, sequences.map((one) => el("div", {},
       el("p.sub", {}, sequences.length > 1 || one.name === "prompt" ? `${textOr(`data.side.${one.name}`, one.name)} · ` : "", t("data.n_tokens", { n: number(one.length) })),
       el("div.tokens", { tabindex: "0", role: "group", "aria-label": t("data.rows") }, one.tokens.map((token) => el(`span.token-${KINDS.includes(token.mask) ? token.mask : "read"}`, { title: `${token.id} · ${t(LABEL[token.mask] ?? "data.read_only")}` }, shown(token.text))))))));
   }
