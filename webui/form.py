@@ -75,9 +75,10 @@ class Field:
             least = node.get("minimum", node.get("exclusiveMinimum"))
             most = node.get("maximum", node.get("exclusiveMaximum"))
             if node.get("type") in ("integer", "number") and (least is not None or most is not None):
-                low = "" if least is None else f"{'> ' if 'exclusiveMinimum' in node else ''}{least:,g}"
+                above = "> " if "exclusiveMinimum" in node else "≥ " if most is None else ""
+                low = "" if least is None else f"{above}{least:,g}"
                 high = "" if most is None else f"{'< ' if 'exclusiveMaximum' in node else ''}{most:,.12g}"
-                return f"{low} – {high}".strip(" –") if low and high else f"{low or '≤ ' + high}"
+                return f"{low} – {high}" if low and high else f"≤ {high}" if high else low
         return ""
 
 

@@ -56,7 +56,7 @@ def _default(field: Field) -> str:
         return "true" if value else "false"
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    return repr(value).strip("'").replace("\\", "\\\\") if isinstance(value, str) else f"{value:g}"
+    return repr(value).strip("'") if isinstance(value, str) else f"{value:g}"
 
 
 @cache

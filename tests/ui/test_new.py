@@ -241,8 +241,19 @@ def test_a_draft_outlives_a_reload(new):
     new.reload(wait_until="commit")
     new.wait_for_selector("[data-page][data-started]")
     expect(field(new, "train-epochs")).to_have_value("7")
+    before = text_of(new)
     new.get_by_test_id("start-over").click()
     expect(new.get_by_test_id("yaml")).to_have_value("")
+    new.get_by_role("button", name="Undo").click()
+    expect(new.get_by_test_id("yaml")).to_have_value(before)
+
+
+def test_start_means_the_text_as_it_stands_applied_or_not(new):
+    paste(new, JOB)
+    new.get_by_test_id("yaml").fill(JOB + "train: {seed: -1}\n")
+    new.get_by_test_id("start").click()
+    expect(new.locator("#f-train-seed .told")).to_contain_text("Must be a whole number")
+    assert new.url.endswith("/new")
 
 
 def test_a_recipe_can_be_in_the_address(board, tab):

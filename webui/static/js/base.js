@@ -80,13 +80,15 @@ export function later(call, wait) {
   return (...args) => { clearTimeout(timer); timer = setTimeout(() => call(...args), wait); };
 }
 
-/** A line at the foot of the page for a moment, told to screen readers too: kind is "ok", "err" or "". */
-export function toast(text, kind = "") {
+/** A line at the foot of the page for a moment, told to screen readers too: kind is "ok", "err" or "".
+ * `way` = {label, act} is a button in it. */
+export function toast(text, kind = "", way = null) {
   let place = document.querySelector(".toasts");
   if (!place) document.body.append((place = el("div.toasts", { role: "status", "aria-live": "polite" })));
-  const line = el(`div.toast${kind ? `.${kind}` : ""}`, {}, text);
+  const line = el(`div.toast${kind ? `.${kind}` : ""}`, {}, text,
+    way ? el("button.way", { type: "button", onclick: () => { line.remove(); way.act(); } }, way.label) : null);
   place.append(line);
-  setTimeout(() => line.remove(), kind === "err" ? 9000 : 4500);
+  setTimeout(() => line.remove(), kind === "err" || way ? 9000 : 4500);
 }
 
 export const number = (value, digits = 0) =>

@@ -34,8 +34,16 @@ function buttons(form, root) {
   root.querySelector(".btns").append(
     recipes(form),
     el("button.btn", { type: "button", "data-testid": "import-yaml", onclick: () => file.click() }, t("new.import")),
-    el("button.btn.plain", { type: "button", "data-testid": "start-over", onclick: () => form.fill("") }, t("new.clear")),
+    el("button.btn.plain", { type: "button", "data-testid": "start-over", onclick: () => startOver(form) }, t("new.clear")),
     file);
+}
+
+/** Nothing is lost by a slip: for a moment the old job can be had back. */
+async function startOver(form) {
+  const before = form.text;
+  form.values.have = null;
+  await form.fill("");
+  if (before.trim()) toast(t("new.cleared"), "", { label: t("new.undo"), act: () => form.fill(before) });
 }
 
 async function imported(form, text) {

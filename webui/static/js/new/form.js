@@ -83,6 +83,7 @@ export class Form extends EventTarget {
   /** What lies deeper than the spec: files, model, rows, memory. */
   async look() {
     const text = this.text;
+    if (this.plan?.counts && this.planText === text && this.checked.text === text) return;
     if (!text.trim()) { this.plan = null; this.tell("plan"); return; }
     this.looking?.abort();
     this.looking = new AbortController();
@@ -106,6 +107,7 @@ export class Form extends EventTarget {
       const told = await api("/jobs/plan", { yaml: text, quick }, { signal });
       if (text !== this.text) return;
       this.plan = told.plan;
+      this.planText = text;
       if (!quick) this.planned = { findings: told.findings ?? [], text };
     } catch (refusal) {
       if (refusal.name === "AbortError") throw refusal;
@@ -121,6 +123,7 @@ export class Form extends EventTarget {
 
   /** Exact numbers, by the model's own tokenizer. */
   async count() {
+    if (this.isCounting) return;
     const text = this.text;
     this.isCounting = true;
     this.tell("plan");
@@ -129,6 +132,7 @@ export class Form extends EventTarget {
     } finally {
       this.isCounting = false;
       this.tell("plan");
+      if (text !== this.text) this.lookSoon();
     }
   }
 

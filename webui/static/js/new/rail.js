@@ -136,6 +136,8 @@ function terminal() {
 async function begin(form, button, anyway = false) {
   if (button.dataset.busy) return;
   await form.busy;
+  if (!(await form.settled())) return;
+  if (form.checked.text !== form.text) await form.look();
   const errors = form.errors();
   if ((errors.length && !anyway) || !form.text.trim()) {
     if (errors.length) jump(form, errors[0].field);

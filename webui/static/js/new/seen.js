@@ -18,6 +18,7 @@ export function seen(form) {
   let open = false;
 
   const look = later(async () => {
+    if (!form.data) return;
     const question = { data: form.data, stage: form.kinds.stage ?? undefined };
     try {
       const told = await api("/data/inspect", question);

@@ -39,17 +39,21 @@ export function editor(form) {
     if (event.key === "Enter" && event.altKey) { event.preventDefault(); apply.click(); }
   });
   const refuse = (findings) => wrong.replaceChildren(...findings.map((one) => el("p", {}, one.message ?? sentence(one))));
-  apply.addEventListener("click", async () => {
+  const applied = async () => {
     try {
       bar.hidden = true;
       await form.fill(area.value);
       area.value = form.text;
       wrong.replaceChildren();
     } catch (refusal) {
-      refuse(refusal.findings.length ? refusal.findings : [refusal]);
+      refuse(refusal.findings?.length ? refusal.findings : [refusal]);
     }
     draw();
-  });
+    return area.value === form.text;
+  };
+  apply.addEventListener("click", applied);
+  // Whoever starts with an edited text means that text.
+  form.settled = () => (bar.hidden ? true : applied());
   undo.addEventListener("click", () => { bar.hidden = true; follow(); });
   form.on("text", follow);
   form.on("show-text", () => { area.value = form.refused.text; draw(); refuse(form.refused.findings); area.focus(); });
