@@ -79,3 +79,14 @@ def test_reading_a_job_imports_its_own_stage_and_method_only():
     assert answer.stdout.strip() == str(
         ["core.methods.base", "core.stages.base", "core.stages.dpo", "core.methods.full"]
     )
+
+
+def test_a_command_imports_its_own_words_and_no_others():
+    program = (
+        "import sys\n"
+        "from core.cli import main\n"
+        "assert main(['--home', 'nowhere', 'resume', '--help']) == 0\n"
+        "print([name for name in sys.modules if name.startswith('core.cli.')], file=sys.stderr)"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert answer.stderr.strip() == str(["core.cli.show", "core.cli.train"])
