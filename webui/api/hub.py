@@ -32,7 +32,9 @@ BATCH = 0.25
 STATE = 1.0
 """Seconds between looks at a run's state, besides those that an event asks for."""
 PULSE = 15.0
-"""Seconds of silence after which a comment is sent, so that a dead connection is noticed."""
+"""Seconds of silence after which something is sent, so that a dead connection is noticed."""
+ALIVE = b"event: alive\ndata: {}\n\n"
+"""Sent in silence: a comment would do for the connection, but a page cannot hear comments, and so not their absence."""
 KEPT = 16
 """Pieces kept per file."""
 
@@ -227,7 +229,7 @@ async def listen(hub: Hub, runs: list[Run], cursors: dict[str, Cursor]) -> Async
                 yield _frame("machine", _id(cursors), hub.machine)
             elif time.monotonic() - spoken > PULSE:
                 spoken = time.monotonic()
-                yield b": still here\n\n"
+                yield ALIVE
             await hub.pause(PULSE)
 
 

@@ -18,7 +18,7 @@ from fastapi.responses import StreamingResponse
 from core.runs.folder import ID, Run
 from data.errors import FactoryError, refuse
 from webui.api.here import Here, InHere, TheRun
-from webui.api.hub import Cursor, Hub, listen
+from webui.api.hub import ALIVE, Cursor, Hub, listen
 from webui.api.lines import size_of
 
 router = APIRouter(tags=["stream"])
@@ -28,7 +28,7 @@ LAST = Header(alias="last-event-id", max_length=4000, description="Where a broke
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "content": {"text/event-stream": {}},
-        "description": "Server-sent events: events, log, state, machine, gone.",
+        "description": "Server-sent events: events, log, state, machine, gone, alive.",
     }
 }
 
@@ -126,6 +126,6 @@ async def _rows(here: Here, hub: Hub) -> AsyncIterator[bytes]:
         if changed or gone or not sent:
             yield b"event: runs\ndata: %s\n\n" % orjson.dumps({"runs": changed, "gone": gone})
         else:
-            yield b": still here\n\n"
+            yield ALIVE
         sent = there
         await hub.pause_closing(1.0)

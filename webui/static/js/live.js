@@ -7,7 +7,7 @@ import { query } from "./dom.js";
 
 const LOCK = "factory-live";
 const BACKOFF = [300, 700, 1500, 3000, 5000];
-const SILENCE = 30000; // the server says something at least every 15 s
+const SILENCE = 40000; // the server says something at least every 15 s
 const POLL = 1500;
 const FORGET = 15000; // a tab that has not spoken for so long is gone
 const MOST = 20; // runs in one stream
@@ -168,11 +168,11 @@ class Live {
       this.tell({ kind: "status", status: "live" });
     };
     source.onerror = () => source === this.streams[name]?.source && this.lost(name);
-    for (const type of ["events", "log", "state", "machine", "gone", "runs"])
+    for (const type of ["events", "log", "state", "machine", "gone", "runs", "alive"])
       source.addEventListener(type, (event) => {
         stream.heard = Date.now();
         stream.failures = 0;
-        this.tell({ kind: "message", type, data: this.placed(type, JSON.parse(event.data)) });
+        if (type !== "alive") this.tell({ kind: "message", type, data: this.placed(type, JSON.parse(event.data)) });
       });
     return undefined;
   }
