@@ -110,7 +110,7 @@ def test_a_first_run_survives_everything_and_a_second_is_compared_with_it(
 def test_one_click_trains_the_quickstart_on_the_real_small_model(board: Board, page: Page, watcher: Watcher):
     watcher.allow(AWAY)
     ready(page, board.url())
-    expect(page.get_by_test_id("welcome")).to_contain_text("about", timeout=60_000)
+    expect(page.get_by_test_id("welcome")).to_contain_text("about", timeout=180_000)
     page.get_by_test_id("first-run").dblclick()
     page.wait_for_url("**/run?id=*", timeout=60_000)
     page.wait_for_function(f"({STEPS} ?? []).length > 2", timeout=400_000)

@@ -27,7 +27,7 @@ async function recipe() {
 }
 
 async function estimate() {
-  const { plan } = await api("/jobs/plan", { yaml: await recipe(), quick: true });
+  const { plan } = await api("/jobs/plan", { yaml: await recipe(), quick: false }); // counts the rows, or there is no time to tell
   return plan?.forecast?.seconds ?? null;
 }
 

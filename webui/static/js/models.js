@@ -45,7 +45,7 @@ class ModelsPage {
       el("td", { title: moment(model.created) }, ago(model.created)),
       el("td.do", {}, el("div.btns", {},
         this.features.chat ? el("a.btn.small", { href: `/chat?model=${encodeURIComponent(model.id)}` }, t("run.chat")) : null,
-        this.features.export && model.kind !== "base" ? el("a.btn.small", { href: `/models?export=${encodeURIComponent(model.id)}` }, t("run.export")) : null,
+        this.features.export && model.from_run ? el("a.btn.small", { href: `/run?id=${encodeURIComponent(model.from_run)}` }, t("run.export")) : null,
         el("a.btn.small", { href: `/new${query({ yaml: use })}` }, t("models.train")),
         model.deletable ? el("button.btn.small.danger", { type: "button", "aria-label": t("models.delete_one", { name: model.name }), onclick: () => this.remove(model) }, t("run.delete")) : null)));
   }
