@@ -64,7 +64,7 @@ def token_of(home: Path) -> str:
 
     It outlives a restart, so that open pages go on. Raises FactoryError when it is too short or cannot be kept.
     """
-    given = os.environ.get(TOKEN_VARIABLE, "").strip()
+    given = os.environ.pop(TOKEN_VARIABLE, "").strip()  # no child of the board is to know it
     if given:
         if len(given) < 16 or not given.isascii() or not given.isprintable() or " " in given:
             text = f"{TOKEN_VARIABLE} must be at least 16 letters, digits or signs without spaces; leave it out to "

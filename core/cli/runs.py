@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from core.cli.show import AsJson, home_of, say, say_json, table
+from core.cli.show import AsJson, home_of, pairs, say, say_json, table
+from data.words import byte_size
 
 if TYPE_CHECKING:
     from core.runs.folder import Run
@@ -23,7 +24,12 @@ SHOWN = 20
 
 def register(app: typer.Typer) -> None:
     """Add this family's commands."""
-    app.command()(runs)
+    history = typer.Typer(help="List runs; describe, delete and restore them.")
+    history.callback(invoke_without_command=True)(runs)
+    history.command()(describe)
+    history.command()(delete)
+    history.command()(restore)
+    app.add_typer(history, name="runs")
     app.command()(logs)
     app.command()(stop)
     line = typer.Typer(help="Show devices and the runs that wait for them.")
@@ -44,6 +50,9 @@ def runs(
 
     Example: factory runs --json
     """
+    if context.invoked_subcommand is not None:
+        return
+    from core.runs.about import read_about
     from core.runs.home import check_home
     from core.runs.listing import rows
 
@@ -51,7 +60,7 @@ def runs(
     check_home(home)
     found = rows(home)[::-1]
     if json:
-        say_json([row.to_json() for row in found])
+        say_json([{**row.to_json(), **vars(read_about(row.status.run))} for row in found])
         return
     if not found:
         say(f"No runs yet in {home}. Start one: factory train job.yaml")
@@ -62,6 +71,69 @@ def runs(
     if len(shown) < len(found):
         say(f"and {len(found) - len(shown)} older ones: factory runs --all")
     _show_cards(shown)
+
+
+def describe(
+    context: typer.Context,
+    id: RunId,
+    title: Annotated[str | None, typer.Option(help="A title; an empty one takes it away.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag in place of those it has; repeatable.")] = None,
+    note: Annotated[str | None, typer.Option(help="A note; an empty one takes it away.")] = None,
+) -> None:
+    """Give a run a title, tags or a note, or show those it has.
+
+    Example: factory runs describe k3f9 --title "rank 64, twice the data" --tag persona
+    """
+    from core.runs.about import read_about, write_about
+
+    run = _run(context, id)
+    wanted = (title, tag, note)
+    about = (
+        read_about(run)
+        if wanted == (None, None, None)
+        else write_about(run, title=title, tags=tag, note=note)
+    )
+    say(
+        pairs(
+            {"title": about.title or None, "tags": ", ".join(about.tags) or None, "note": about.note or None}
+        )
+    )
+
+
+def delete(context: typer.Context, id: RunId) -> None:
+    """Move a run that is over to the trash of the home.
+
+    Example: factory runs delete k3f9
+    """
+    from core.runs.trash import throw_away
+
+    thrown = throw_away(_run(context, id))
+    say(f"Moved {byte_size(thrown.bytes)} to {thrown.path}. Bring it back: factory runs restore {thrown.id}")
+
+
+def restore(
+    context: typer.Context,
+    id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="A deleted run; without, they are listed.")
+    ] = None,
+    empty: Annotated[bool, typer.Option("--empty", help="Delete for good all that is in the trash.")] = False,
+) -> None:
+    """Bring a deleted run back, list deleted runs, or empty the trash.
+
+    Example: factory runs restore 261129-120000-first-k3f9
+    """
+    from core.runs import trash
+
+    home = home_of(context)
+    if empty:
+        say(f"Freed {byte_size(trash.empty(home))}.")
+    elif id is None:
+        rows = [(one.id, byte_size(one.bytes)) for one in trash.thrown(home)]
+        say(
+            table(rows, header=("DELETED RUN", "SIZE"), right=(1,)) if rows else f"No deleted runs in {home}."
+        )
+    else:
+        say(f"Run {trash.put_back(home, id).id} is back.")
 
 
 CARDS = 3
@@ -233,7 +305,15 @@ def _columns(row: Row) -> tuple[str | None, ...]:
     step = None if row.step is None else f"{row.step}/{total}" if total else str(row.step)
     started = record.get("started")
     when = time.strftime("%b %d %H:%M", time.localtime(started)) if started else None
-    return status.run.id, record.get("stage"), status.state, step, when, _note(row)
+    return status.run.id, record.get("stage"), status.state, step, when, _title(row) + _note(row)
+
+
+def _title(row: Row) -> str:
+    from core.cli.follow import plain
+    from core.runs.about import read_about
+
+    title = plain(read_about(row.status.run).title)
+    return f"{title}  " if title and _note(row) else title
 
 
 def _note(row: Row) -> str:

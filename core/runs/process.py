@@ -20,7 +20,7 @@ ALLOWED = frozenset(
 ALLOWED_BEGINNINGS = tuple(
     "LC_ HF_ CUDA_ NVIDIA_ NCCL_ OMP_ MKL_ OPENBLAS_ TORCH_ PYTORCH_ TRITON_ TRANSFORMERS_ XDG_ FACTORY_".split()
 )
-SECRET = ("HF_TOKEN", "HF_HUB_TOKEN")
+SECRET = ("HF_TOKEN", "HF_HUB_TOKEN", "FACTORY_TOKEN")
 """Begin like allowed names, but travel only when the plan names them."""
 _SET_PDEATHSIG, _SET_SUBREAPER = 1, 36
 """prctl numbers, from linux/prctl.h."""
