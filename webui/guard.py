@@ -30,8 +30,12 @@ UPLOADS = "/api/data"
 """The one path that takes files; its limit is the operator's."""
 OPEN = ("/api/health",)
 """Said to everybody: nothing but that the server is up."""
-CLOSED = ("/gradio_api/upload", "/gradio_api/upload_progress")
-"""Gradio's own upload, which the board does not use: files come through /api/data, counted and parsed in a child."""
+CLOSED = tuple(
+    "/gradio_api/upload /gradio_api/proxy= /gradio_api/runs /gradio_api/vibe- /gradio_api/undo-vibe- /gradio_api/dev/ "
+    "/gradio_api/process_recording /gradio_api/deep_link /gradio_api/stream/ /gradio_api/mcp "
+    "/monitoring /login /logout /openapi.json /docs /redoc /pwa_icon".split()
+)
+"""Doors of Gradio's that the board does not use. Files come through /api/data, counted and parsed in a child."""
 SAFE = ("GET", "HEAD", "OPTIONS")
 
 # 'unsafe-inline' and 'unsafe-eval': Gradio's pages hold inline scripts, and gr.HTML makes functions of its js_on_load.
@@ -111,7 +115,12 @@ class Guard:
             if not self._known(headers):
                 return _NO_TOKEN
         if scope["path"].startswith(CLOSED):
-            return 403, "upload_elsewhere", "Files are uploaded to /api/data, not here.", []
+            return (
+                403,
+                "door_closed",
+                "The board does not use this address; files are uploaded to /api/data.",
+                [],
+            )
         return None
 
     def _host(self, headers: Headers) -> tuple[str, tuple[int, str, str, Headers] | None]:

@@ -60,13 +60,14 @@ def board(
         raise refuse("token_required", text, value=host)
     folders = [_folder(one) for one in allow_dir or []]
     open_home(home)
+    secret = token_of(home) if token else None
     socket = listen(host, port)
     bound = socket.getsockname()[1]
     settings = Settings(
         home=home,
         host=host,
         port=bound,
-        token=token_of(home) if token else None,
+        token=secret,
         allow=tuple(folders),
         names=tuple(name or ()),
     )

@@ -168,7 +168,13 @@ def log(
     return as_json(lines.log_before(run.log, before, bytes))
 
 
-@router.get("/runs/{id}/files/{name}", response_class=FileResponse)
+@router.get(
+    "/runs/{id}/files/{name}",
+    response_class=FileResponse,
+    responses={
+        200: {"content": {"application/octet-stream": {}}, "description": "The file, as an attachment."}
+    },
+)
 def download(run: TheRun, name: Literal["log", "job", "json", "plan", "events"]) -> FileResponse:
     """A file of the run, to keep."""
     path = run.path / FILES[name]

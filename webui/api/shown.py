@@ -20,6 +20,8 @@ ESCAPES = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-_][0-?]*[ -/]*[@-~]?|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
 """Escape sequences and control characters: nothing a model or a library prints may drive what shows it."""
+SECRETS = re.compile(r"\b(hf_|sk-|ghp_|glpat-)[A-Za-z0-9_-]{16,}")
+"""Keys as they look: a library that prints one in an error must not have it shown to everybody who may see the log."""
 FRESH = 0.4
 """Seconds for which a list of runs is still the list of runs."""
 
@@ -27,7 +29,8 @@ FRESH = 0.4
 def plain_line(line: str) -> str:
     """A log line as it would stand on a terminal in the end: of a progress bar's states the last, no escapes."""
     line = line.removesuffix("\r")
-    return ESCAPES.sub("", line.rsplit("\r", 1)[-1] if "\r" in line else line)
+    line = ESCAPES.sub("", line.rsplit("\r", 1)[-1] if "\r" in line else line)
+    return SECRETS.sub(r"\1…", line) if "_" in line or "-" in line else line
 
 
 class RunList:
