@@ -114,6 +114,13 @@ def test_a_moved_checkout_is_installed_anew(checkout):
     assert len(installs(start(moved)[1])) == 3
 
 
+def test_without_words_the_board_is_opened(checkout):
+    _, record = start(checkout)
+    assert record[-1] == "-P -m core.cli board --open"
+    _, record = start(checkout, "--help")
+    assert record[-1] == "-P -m core.cli --help"
+
+
 def test_test_installs_what_tests_need_and_becomes_pytest(checkout):
     _, record = start(checkout, "test", "-k", "two words")
     assert installs(record)[-1] == "-r requirements-test.txt"
