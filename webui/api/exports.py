@@ -90,7 +90,13 @@ def remove(run: TheRun, name: str) -> Json:
     return {"name": name, "bytes": exports.remove(_export(run, name))}
 
 
-@router.get("/runs/{id}/exports/{name}/download", response_class=StreamingResponse)
+@router.get(
+    "/runs/{id}/exports/{name}/download",
+    response_class=StreamingResponse,
+    responses={
+        200: {"content": {"application/octet-stream": {}}, "description": "The file, or a tar of all."}
+    },
+)
 def download(
     run: TheRun,
     name: str,
