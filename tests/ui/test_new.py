@@ -294,6 +294,13 @@ def test_the_page_is_accessible(board, tab, scheme, state):
     assert violations(page) == []
 
 
+def test_start_stays_in_sight_while_the_form_scrolls(board, tab):
+    page = tab(board, "/new?preset=quickstart")
+    expect(page.get_by_test_id("forecast")).to_contain_text("Weights that move")
+    page.evaluate("window.scrollTo(0, 700)")
+    expect(page.get_by_test_id("start")).to_be_in_viewport(ratio=1)
+
+
 @pytest.mark.parametrize("language", ["en-GB", "zh-CN"])
 def test_a_phone_scrolls_in_one_direction_only(board, tab, language):
     page = tab(board, "/new?preset=grpo-cpu", viewport=PHONE, locale=language, color_scheme="dark")

@@ -27,7 +27,7 @@ export function sentence(finding) {
 export function fixButton(form, finding) {
   if (!finding.fix) return null;
   const parts = Object.entries(finding.fix).map(([field, value]) =>
-    `${field} ${value === null ? t("new.fix.empty") : `= ${typeof value === "string" ? value : JSON.stringify(value)}`}`);
+    `${field} ${value === null ? t("new.fix.empty") : `= ${typeof value === "object" ? JSON.stringify(value) : plain(value)}`}`);
   return el("button.fix", {
     type: "button", "data-testid": "fix", onclick: () => form.apply(finding.fix),
   }, t("new.fix", { change: parts.join(", ") }));
