@@ -232,6 +232,7 @@ def _runs(home: Path) -> Iterator[dict[str, Any]]:
             "finished": done,
             "checkpoints": steps,
             "base": f"run:{run.id}@base",
+            "base_title": Path(job.model.name).name,
             "about": f"{job.stage.name} · {job.method.name} · {Path(job.model.name).name}",
         }
 
@@ -245,4 +246,4 @@ def _models(home: Path) -> Iterator[dict[str, Any]]:
         except FactoryError:
             continue  # an embedded model whose package is not installed
         told = {"key": f"model:{name}", "title": Path(name).name, "kind": "model", "about": "model"}
-        yield {**told, "run": None, "finished": True, "checkpoints": [], "base": None}
+        yield {**told, "run": None, "finished": True, "checkpoints": [], "base": None, "base_title": None}

@@ -22,6 +22,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "train": ("train", "resume"),
     "runs": ("runs", "logs", "stop", "queue"),
     "chat": ("chat",),
+    "serve": ("serve",),
     "export": ("export",),
     "job": ("new", "check", "plan", "schema"),
     "fit": ("fit",),

@@ -373,6 +373,7 @@ class ChatSpeaker(Answer):
     checkpoints: list[int]
     base: str | None
     """Key of the model it came from."""
+    base_title: str | None
     about: str
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,9 +18,9 @@ from core.chat import feedback
 from core.chat.pool import Pool, note_on_training
 from core.chat.settings import FALLBACK, Settings, settings_of, turns_of
 from core.chat.speakers import Speaker, by_key, list_speakers
-from core.chat.worker import ENDS, Worker
 from core.job.schema import field_help
 from data.errors import FactoryError, Finding, refuse
+from webui.answering import Answering
 from webui.api.answers import (
     ChatFeedback,
     ChatLoaded,
@@ -96,7 +97,7 @@ class Running:
 
     def __init__(self, home: Path) -> None:
         self.pool = Pool(home)
-        self.answers: dict[str, tuple[Worker, int]] = {}
+        self.answers: dict[str, Answering] = {}
 
 
 def _running(request: Request) -> Running:
@@ -153,8 +154,7 @@ def stop(asked: Stopping, chat: InChat) -> Json:
     """End an answer at its next token; what was said so far is told in its last event."""
     found = chat.answers.get(asked.id)
     if found is not None:
-        worker, number = found
-        worker.stop(number)
+        found.stop()
     return {"stopped": found is not None}
 
 
@@ -175,41 +175,22 @@ def rate(asked: Rating, here: InHere) -> Json:
 
 
 async def _events(chat: Running, speaker: Speaker, asked: Asking) -> AsyncIterator[bytes]:
-    """The stream of one answer. Whatever ends it, the model is free afterwards."""
-    loop, queue = asyncio.get_running_loop(), asyncio.Queue[Json]()
-
-    def listen(event: Json) -> None:
-        loop.call_soon_threadsafe(queue.put_nowait, event)
-
+    """The stream of one answer."""
     yield _sse({"event": "loading", "title": speaker.title})
-    begun = asyncio.ensure_future(
-        asyncio.to_thread(chat.pool.begin, speaker, asked.messages, asked.settings, listen)
-    )
+    answering = Answering(chat.pool, speaker, asked.messages, asked.settings)
     try:
-        worker, number = await asyncio.shield(begun)
+        await answering.begin()
     except FactoryError as problem:
         yield _sse({"event": "refused", "findings": [one.to_json() for one in problem.findings]})
         return
-    except asyncio.CancelledError:
-        begun.add_done_callback(_stop_what_began)  # the client went while the model was loading
-        raise
-    id, over = secrets.token_urlsafe(12), False
-    chat.answers[id] = worker, number
+    id = secrets.token_urlsafe(12)
+    chat.answers[id] = answering
     try:
-        while not over:
-            event = await queue.get()
-            over = event["event"] in ENDS
-            yield _sse({**event, "id": id} if event["event"] == "start" else event)
+        async with contextlib.aclosing(answering.events()) as events:
+            async for event in events:
+                yield _sse({**event, "id": id} if event["event"] == "start" else event)
     finally:
         chat.answers.pop(id, None)
-        if not over:
-            worker.stop(number)
-
-
-def _stop_what_began(begun: asyncio.Future[tuple[Worker, int]]) -> None:
-    if not begun.cancelled() and begun.exception() is None:
-        worker, number = begun.result()
-        worker.stop(number)
 
 
 def _sse(event: Json) -> bytes:

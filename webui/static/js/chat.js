@@ -1,13 +1,249 @@
-// A page that says what is missing, until there is something to talk to.
-import { api, el, t } from "./base.js";
-import { fill } from "./dom.js";
+// Talk to a trained model beside the one it came from: same question, same seed, both answers as they come.
+import { api, bytes, el, number, t, toast } from "./base.js";
+import { answer, stop } from "./chat/answers.js";
+import { Panel } from "./chat/settings.js";
+import { Turn } from "./chat/turn.js";
+import { eachFrame, fill } from "./dom.js";
+
+const NOBODY = "";
 
 /** Fill the page. */
 export async function start(root) {
-  const { runs } = await api("/runs");
-  const trained = runs.filter((run) => run.state === "succeeded");
-  fill(root.querySelector(".body"), el("section.card.empty", { "data-testid": "chat-missing" },
-    el("h2", {}, t(trained.length ? "chat.not_yet" : "chat.nothing")),
-    el("p.sub", {}, t(trained.length ? "chat.not_yet_text" : "chat.nothing_text")),
-    el("p.actions", {}, trained.length ? el("a.btn", { href: `/run?id=${trained[0].id}` }, t("chat.see_samples")) : el("a.btn.primary", { href: "/new" }, t("nav.new")))));
+  const body = root.querySelector(".body");
+  try {
+    const [{ speakers }, state] = await Promise.all([api("/chat/speakers"), api("/chat/state")]);
+    if (!speakers.length) return nothing(body);
+    new ChatPage(root, body, speakers, state);
+  } catch (reason) {
+    fill(body, el("div.box.err", { role: "alert" }, reason.message));
+  }
+}
+
+function nothing(body) {
+  fill(body, el("section.card.empty", { "data-testid": "chat-empty" }, el("h2", {}, t("chat.nothing")), el("p.sub", {}, t("chat.nothing_text")),
+    el("p.actions", {}, el("a.btn.primary", { href: "/new" }, t("nav.new")))));
+}
+
+class ChatPage {
+  constructor(root, body, speakers, state) {
+    Object.assign(this, { root, speakers });
+    this.turns = [];
+    this.running = null;
+    this.panel = new Panel(state.settings);
+    this.build(body, state);
+    this.choose();
+    document.addEventListener("keydown", (event) => { if (event.key === "Escape" && this.running && !document.querySelector("dialog[open], .menu")) this.stop(); });
+  }
+
+  build(body, state) {
+    this.who = this.select("chat-who", t("chat.who"), () => this.chosen());
+    this.step = this.select("chat-step", t("chat.step"), () => this.begin());
+    this.beside = this.select("chat-beside", t("chat.beside"), () => this.begin());
+    this.memory = el("span.sub", { "data-testid": "chat-memory" });
+    this.note = el("div.box.warn", { hidden: !state.note, "data-testid": "chat-note" }, state.note ?? "");
+    this.log = el("div.chat-log", { role: "log", "aria-label": t("chat.conversation"), "aria-live": "off", tabindex: "0", "data-testid": "chat-log" });
+    this.spoken = el("div.hide", { role: "status", "aria-live": "polite" });
+    this.input = el("textarea.field", {
+      rows: 2, maxlength: 100000, placeholder: t("chat.placeholder"), "aria-label": t("chat.message"), "data-testid": "chat-input",
+      onkeydown: (event) => this.key(event), oninput: () => this.grow(),
+    });
+    this.send = el("button.btn.primary", { type: "button", "data-testid": "chat-send", onclick: () => (this.running ? this.stop() : this.ask(this.input.value)) });
+    this.again = el("button.btn.small", { type: "button", "data-testid": "chat-again", onclick: () => this.regenerate() }, t("chat.again"));
+    this.template = el("button.btn.small", { type: "button", "data-testid": "chat-template", onclick: () => this.showTemplate() }, t("chat.template"));
+    this.fresh = el("button.btn", { type: "button", "data-testid": "chat-new", onclick: () => this.begin() }, t("chat.new"));
+    this.root.querySelector(".btns").replaceChildren(this.fresh);
+    fill(body,
+      el("section.card.chat-pick", {}, this.who.label, this.step.label, this.beside.label, this.memory),
+      this.note,
+      this.panel.element,
+      el("section.card.chat-room", {}, this.log, this.spoken,
+        el("div.chat-compose", {}, this.input, this.send),
+        el("div.chat-foot", {}, el("span.sub", {}, t("chat.keys")), el("span.btns", {}, this.again, this.template))));
+    this.memoryLine(state.loaded);
+    this.draw();
+  }
+
+  select(id, label, changed) {
+    const select = el("select.field", { id, "data-testid": id, onchange: changed });
+    return { select, label: el("label.chat-field", { for: id }, el("span", {}, label), select) };
+  }
+
+  /** Who the address asks for, else the newest run, else the first model. */
+  choose() {
+    const asked = new URLSearchParams(location.search);
+    const groups = [["run", t("chat.runs")], ["model", t("chat.models")]].map(([kind, label]) => {
+      const all = this.speakers.filter((one) => one.kind === kind);
+      return all.length ? el("optgroup", { label }, all.map((one) => el("option", { value: one.key }, one.kind === "run" ? `${one.title} · ${one.run.slice(0, 13)}` : one.title))) : null;
+    });
+    fill(this.who.select, groups);
+    const wanted = this.speakers.find((one) => one.run && one.run === asked.get("id")) ?? this.speakers.find((one) => one.key === `model:${asked.get("model")}`);
+    if (!wanted && (asked.get("id") || asked.get("model"))) toast(t("chat.not_there"), "err");
+    this.who.select.value = (wanted ?? this.speakers[0]).key;
+    this.chosen(asked.get("step"));
+    this.input.focus({ preventScroll: true });
+  }
+
+  chosen(step = null) {
+    const one = this.speaker;
+    const finished = one.finished ? [el("option", { value: one.key }, t("chat.finished"))] : [];
+    fill(this.step.select, finished, [...one.checkpoints].reverse().map((at) => el("option", { value: `run:${one.run}@${at}` }, t("chat.at_step", { n: number(at) }))));
+    this.step.label.hidden = one.checkpoints.length === 0;
+    if (step && one.checkpoints.includes(Number(step))) this.step.select.value = `run:${one.run}@${step}`;
+    const others = this.speakers.filter((other) => other.key !== one.key);
+    fill(this.beside.select,
+      el("option", { value: NOBODY }, t("chat.nobody")),
+      one.base ? el("option", { value: one.base }, t("chat.base", { name: one.base_title })) : null,
+      others.map((other) => el("option", { value: other.key }, other.kind === "run" ? `${other.title} · ${other.run.slice(0, 13)}` : other.title)));
+    this.beside.select.value = one.base ?? NOBODY;
+    this.begin();
+  }
+
+  get speaker() { return this.speakers.find((one) => one.key === this.who.select.value); }
+
+  get key_of_first() { return this.step.label.hidden ? this.speaker.key : this.step.select.value; }
+
+  get columns() {
+    const first = { key: this.key_of_first, title: this.speaker.title, is_base: false };
+    const beside = this.beside.select.value;
+    if (beside === NOBODY) return [first];
+    const other = this.speakers.find((one) => one.key === beside);
+    return [first, { key: beside, title: other?.title ?? this.speaker.base_title, is_base: beside === this.speaker.base }];
+  }
+
+  /** A new conversation with who is chosen now. */
+  begin() {
+    this.stop(true);
+    this.turns = [];
+    this.draw();
+  }
+
+  draw() {
+    if (!this.turns.length)
+      fill(this.log, el("div.chat-hello", { "data-testid": "chat-hello" }, el("h2", {}, t("chat.hello", { name: this.speaker?.title ?? "" })), el("p.sub", {}, t(this.beside?.select.value ? "chat.hello_two" : "chat.hello_one"))));
+    this.buttons();
+  }
+
+  buttons() {
+    const busy = this.running !== null;
+    fill(this.send, t(busy ? "chat.stop" : "chat.send"));
+    this.send.classList.toggle("danger", busy);
+    this.send.classList.toggle("primary", !busy);
+    this.again.disabled = this.template.disabled = busy || !this.turns.length;
+    this.log.setAttribute("aria-busy", String(busy));
+  }
+
+  key(event) {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    if (!this.running) this.ask(this.input.value);
+  }
+
+  grow() {
+    this.input.style.height = "auto";
+    this.input.style.height = `${Math.min(this.input.scrollHeight + 2, 240)}px`;
+  }
+
+  regenerate() {
+    const last = this.turns.pop();
+    last.element.remove();
+    this.ask(last.question, { anew: true });
+  }
+
+  async ask(text, { anew = false } = {}) {
+    const question = text.trim();
+    if (!question || this.running) return;
+    const columns = this.columns;
+    const turn = new Turn(question, columns, this);
+    if (!this.turns.length) fill(this.log);
+    const settings = this.panel.values();
+    // The same dice for both, and others when the question is asked again.
+    if (settings.seed === undefined || anew) settings.seed = crypto.getRandomValues(new Uint32Array(1))[0];
+    for (const one of turn.answers) one.asked = this.messages(one.at, question);
+    this.turns.push(turn);
+    this.log.append(turn.element);
+    if (!anew) { this.input.value = ""; this.grow(); }
+    this.log.scrollTop = this.log.scrollHeight;
+    this.running = { turn, abort: new AbortController() };
+    this.buttons();
+    const { signal } = this.running.abort;
+    const ended = await Promise.all(turn.answers.map((one) => this.one(one, settings, signal)));
+    if (signal.aborted && !this.turns.includes(turn)) return;
+    this.running = null;
+    for (const one of turn.answers) one.drawTools();
+    const problem = ended.find((one) => one instanceof Error);
+    if (problem && this.panel.show(problem.findings ?? [])) this.input.value ||= question;
+    else this.panel.show([]);
+    this.spoken.textContent = problem ? problem.message : turn.answers.map((one) => `${one.column.title}: ${one.text}`).join(". ");
+    this.buttons();
+    api("/chat/state").then((state) => { this.memoryLine(state.loaded); this.note.hidden = !state.note; this.note.textContent = state.note ?? ""; }).catch(() => {});
+  }
+
+  async one(one, settings, signal) {
+    try {
+      one.finish(await answer({ speaker: one.column.key, messages: one.asked, settings }, (event) => one.hear(event), signal));
+      return null;
+    } catch (reason) {
+      one.fail(reason);
+      return reason;
+    }
+  }
+
+  /** The conversation of one column: every column goes on with its own answers. */
+  messages(at, question) {
+    const system = this.panel.system.value.trim();
+    const made = system ? [{ role: "system", content: system }] : [];
+    for (const turn of this.turns) {
+      const said = turn.answers[at]?.text;
+      if (said) made.push({ role: "user", content: turn.question }, { role: "assistant", content: said });
+    }
+    return [...made, { role: "user", content: question }];
+  }
+
+  /** End what is being answered; `leave` also forgets it. */
+  stop(leave = false) {
+    if (!this.running) return;
+    const { turn, abort } = this.running;
+    for (const one of turn.answers) if (one.id && !one.done && !leave) stop(one.id);
+    // Who has not begun (a model that is still loading) has no id to be stopped by: going away ends it.
+    if (leave || turn.answers.some((one) => !one.id && !one.done)) abort.abort();
+    if (leave) this.running = null;
+  }
+
+  /** Change the page once per frame, and keep its end in sight when it was. */
+  follow(change) {
+    (this.changes ??= []).push(change);
+    this.paint ??= eachFrame(() => {
+      const end = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 60;
+      for (const one of this.changes.splice(0)) one();
+      if (end) this.log.scrollTop = this.log.scrollHeight;
+    });
+    this.paint();
+  }
+
+  async showTemplate() {
+    const last = this.turns.at(-1);
+    const first = last.answers[0];
+    const messages = first.text ? [...first.asked, { role: "assistant", content: first.text }] : first.asked;
+    try {
+      const told = await api("/chat/render", { speaker: first.column.key, messages });
+      const pieces = told.tokens.map(([text, special], at) => el(`span.tok${special ? ".special" : ""}${at % 2 ? ".odd" : ""}`, {}, text));
+      const dialog = el("dialog.ask.chat-rendered", { "aria-labelledby": "rendered", "data-testid": "chat-rendered" },
+        el("h2", { id: "rendered" }, t("chat.template")),
+        el("p.sub", {}, t("chat.template_about", { n: number(told.count) })),
+        el("pre.mono", { tabindex: "0" }, pieces),
+        el("form.btns", { method: "dialog" }, el("button.btn", {}, t("chat.close"))));
+      document.body.append(dialog);
+      dialog.addEventListener("close", () => dialog.remove());
+      dialog.showModal();
+    } catch (reason) {
+      toast(reason.message, "err");
+    }
+  }
+
+  memoryLine(loaded) {
+    if (!loaded.length) { fill(this.memory, t("chat.memory_none")); return; }
+    const total = loaded.reduce((sum, one) => sum + one.memory, 0);
+    const free = el("button.linklike", { type: "button", "data-testid": "chat-unload", onclick: () => api("/chat/unload", {}).then(() => this.memoryLine([])).catch((reason) => toast(reason.message, "err")) }, t("chat.unload"));
+    fill(this.memory, t("chat.memory", { n: loaded.length, size: bytes(total) }), " ", free);
+  }
 }

@@ -1,0 +1,160 @@
+"""`factory chat` as people use it: piped, as JSON, and at a terminal with its words, Ctrl-C and Ctrl-D."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.cli.follow import plain
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Terminal:
+    """A process whose terminal is ours."""
+
+    def __init__(self, words: list[str], home: Path) -> None:
+        self._master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, (50, 300))  # or readline scrolls long lines sideways
+        environment = {**os.environ, "FACTORY_HOME": str(home), "TERM": "dumb"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "core.cli", *words],
+            cwd=ROOT,
+            env=environment,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            preexec_fn=_own_terminal,
+        )
+        os.close(slave)
+        self._heard = ""
+
+    def until(self, word: str, seconds: float = 90) -> str:
+        """Everything that is said up to and with a word."""
+        deadline = time.monotonic() + seconds
+        while word not in self._heard and time.monotonic() < deadline:
+            if select.select([self._master], [], [], 0.2)[0]:
+                try:
+                    self._heard += os.read(self._master, 65_536).decode("utf-8", "replace")
+                except OSError:  # it has ended
+                    break
+        assert word in self._heard, self._heard
+        before, _, self._heard = self._heard.partition(word)
+        return before + word
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def ask(self, line: str) -> str:
+        """Type a line; what is said up to the next prompt."""
+        self.type(line + "\n")
+        self.until(line)
+        return plain(self.until("\n> "))
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._master)
+
+
+def _own_terminal() -> None:
+    import fcntl
+
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@pytest.fixture
+def terminal(tiny: str, tmp_path: Path) -> Iterator[Terminal]:
+    made = Terminal(["chat", tiny, "-s", "max_tokens=16", "--system", "Be short."], tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_conversation_with_its_words_until_ctrl_d(terminal: Terminal, tmp_path: Path) -> None:
+    greeting = terminal.until("\n> ")
+    assert "parameters on the CPU" in greeting and "Ctrl-D leaves" in greeting
+    assert "no answer yet" in terminal.ask("/good")
+    first = terminal.ask("Hello there")
+    assert "16 tokens" in first and "seed" in first
+    terminal.ask("/seed 5")
+    same = []
+    for _ in range(2):
+        terminal.ask("/reset")
+        same.append(terminal.ask("Once more").splitlines()[1:-2])
+    assert same[0] == same[1] and same[0]
+    assert "chat-feedback.jsonl (1 row)" in terminal.ask("/good")
+    assert "chat-edited.jsonl (1 row)" in terminal.ask("/edit I am Pharos.")
+    assert "temperature" in terminal.ask("/set temperature 0.2")
+    assert "less than or equal to 5, not 99" in terminal.ask("/set temperature 99")
+    shown = terminal.ask("/template")
+    assert "Be short." in shown and "I am Pharos." in shown and "tokens" in shown
+    assert "there are /help" in terminal.ask("/nonsense")
+    assert "Ctrl-D" not in terminal.ask("/help")
+    assert "plain model" in terminal.ask("/compare")
+    saved = tmp_path / "talk.jsonl"
+    assert str(saved) in terminal.ask(f"/save {saved}")
+    assert json.loads(saved.read_text())["messages"][0] == {"role": "system", "content": "Be short."}
+    row = json.loads((tmp_path / "data" / "chat-feedback.jsonl").read_text())
+    assert row["label"] is True and row["prompt"][0]["role"] == "system"
+    terminal.type("\x03")
+    terminal.until("Ctrl-D leaves")
+    terminal.type("\x04")
+    assert terminal.process.wait(30) == 0
+
+
+def test_ctrl_c_stops_an_answer_and_not_the_conversation(zygote, tmp_path: Path) -> None:
+    slow = zygote.call("tests.tiny:save_tiny_at", folder=str(tmp_path / "slow"), layers=12, hidden=256)
+    terminal = Terminal(
+        ["chat", slow, "-s", "max_tokens=480", "-s", "temperature=3", "-s", "top_k=0"], tmp_path
+    )
+    try:
+        terminal.until("\n> ")
+        terminal.type("Tell me everything\n")
+        terminal.until("everything")
+        time.sleep(1.0)
+        os.kill(terminal.process.pid, signal.SIGINT)
+        terminal.until("(stopped)", 20)
+        terminal.until("> ")
+        assert "8 tokens" in terminal.ask("/set max_tokens 8") + terminal.ask("And now?")
+    finally:
+        terminal.close()
+
+
+def test_a_pipe_gets_the_answer_alone_and_json_tells_the_rest(tiny: str, tmp_path: Path) -> None:
+    def chat(text: str, *more: str) -> subprocess.CompletedProcess[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "core.cli",
+            "--home",
+            str(tmp_path),
+            "chat",
+            tiny,
+            "-s",
+            "seed=7",
+            *more,
+        ]
+        return subprocess.run(
+            command, cwd=ROOT, input=text, capture_output=True, text=True, check=False, timeout=120
+        )
+
+    said = chat("What is 3 and 3?", "-s", "max_tokens=16")
+    told = json.loads(chat("What is 3 and 3?", "-s", "max_tokens=16", "--json").stdout)
+    assert said.stdout == plain(told["text"]) + "\n" and (said.stderr, said.returncode) == ("", 0)
+    assert told["tokens"] == 16 and told["seed"] == 7
+    assert chat("").returncode == 2
+    wrong = chat("x", "-s", "temperature=hot", "-s", "colour=1")
+    assert wrong.returncode == 2 and "temperature" in wrong.stderr
