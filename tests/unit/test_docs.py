@@ -72,7 +72,8 @@ def test_the_readme_table_has_every_stage_and_method():
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/forecast.md", "docs/export.md", "docs/chat.md"]
+    "page",
+    ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/forecast.md", "docs/export.md", "docs/chat.md"],
 )
 def test_every_command_of_a_page_is_real(page):
     for words, whole in commands((ROOT / page).read_text("utf-8")):
