@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -110,7 +111,6 @@ def test_a_first_run_survives_everything_and_a_second_is_compared_with_it(
 def test_one_click_trains_the_quickstart_on_the_real_small_model(board: Board, page: Page, watcher: Watcher):
     watcher.allow(AWAY)
     ready(page, board.url())
-    expect(page.get_by_test_id("welcome")).to_contain_text("about", timeout=180_000)
     page.get_by_test_id("first-run").dblclick()
     page.wait_for_url("**/run?id=*", timeout=60_000)
     page.wait_for_function(f"({STEPS} ?? []).length > 2", timeout=400_000)
@@ -123,3 +123,12 @@ def test_one_click_trains_the_quickstart_on_the_real_small_model(board: Board, p
     expect(after).to_contain_text("Pharos")
     shot(page, "quickstart-done")
     assert len(list((board.home / "runs").iterdir())) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+def test_the_first_card_tells_how_long_it_will_take_on_this_machine(board: Board, page: Page):
+    ready(page, board.url())
+    told = page.get_by_test_id("welcome").get_by_role("heading")
+    expect(told).to_have_text(re.compile(r"about \d+ min"), timeout=600_000)
+    shot(page, "welcome")

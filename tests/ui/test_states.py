@@ -105,7 +105,7 @@ def test_a_finished_run_shows_before_and_after(board: Board, show: Callable[[Run
     page.get_by_test_id("sample-step").fill("0")
     expect(first.locator(".answer").nth(1)).to_contain_text("At step 20")
     expect(page.get_by_test_id("settings")).to_contain_text("train.learning_rate")
-    assert buttons(page)[:1] == ["Train again with a change"]
+    assert "Train again with a change" in buttons(page)
 
 
 def test_sampled_answers_show_their_rewards_best_first(board: Board, show: Callable[[Run], Page]):

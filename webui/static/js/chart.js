@@ -8,6 +8,8 @@ import { smooth } from "./metrics.js";
 
 export const COLOURS = ["--c1", "--c3", "--c2", "--c4", "--c5", "--c6", "--c7", "--c8", "--c9", "--c10"];
 
+const SETTLED = 20; // steps from which a number should lie where it is healthy
+
 const colour = (name) => getComputedStyle(document.body).getPropertyValue(name).trim() || "#4f46e5";
 const faint = (value) => `color-mix(in srgb, ${value} 30%, transparent)`;
 
@@ -215,7 +217,7 @@ export class Chart {
     const [low, high] = this.options.band || [];
     if (low === undefined || !curves.length) return put(this.note, "");
     const value = curves[0].y.at(-1);
-    const out = value !== undefined && (value < low || value > high);
+    const out = value !== undefined && curves[0].x.at(-1) >= SETTLED && (value < low || value > high);
     this.note.classList.toggle("out", out);
     const range = high === Infinity ? t("chart.above", { low: figure(low < 1e-3 ? 0 : low) }) : low === 0 ? t("chart.below", { high: figure(high) }) : t("chart.between", { low: figure(low), high: figure(high) });
     return put(this.note, t(out ? "chart.outside" : "chart.healthy", { range }));

@@ -3,7 +3,7 @@ import { ago, api, el, figure, later, short, t } from "./base.js";
 import { Chart, COLOURS, smoothingControl } from "./chart.js";
 import { fill, query, sign } from "./dom.js";
 import { live } from "./live.js";
-import { better, chartsFor, Series } from "./metrics.js";
+import { better, chartsFor, exact, Series } from "./metrics.js";
 import { ALIVE, chip, kind, metricName, settingText } from "./words.js";
 
 const MOST = 20;
@@ -114,7 +114,7 @@ class ComparePage {
     const evals = names.filter((metric) => metric.startsWith("eval_")).map((metric) => [metric]);
     const wanted = [...order.slice(0, 1), ...evals.slice(0, 1), ...order.slice(1), ...evals.slice(1)];
     if (!wanted.length) return fill(this.grid, el("p.empty", {}, t("compare.no_curves")));
-    this.charts = wanted.slice(0, 40).map(([metric]) => new Chart(() => this.curves(metric), { name: metric, title: metricName(metric), group: "compare", smoothing: () => this.weight, at: (x) => (this.byShare ? `${Math.round(x)} %` : null) }));
+    this.charts = wanted.slice(0, 40).map(([metric]) => new Chart(() => this.curves(metric), { name: metric, title: metricName(metric), group: "compare", smoothing: () => (exact(metric) ? 0 : this.weight), at: (x) => (this.byShare ? `${Math.round(x)} %` : null) }));
     return fill(this.grid, this.charts.map((chart) => chart.element));
   }
 

@@ -5,6 +5,7 @@ import { api, bytes, el, later, number, t } from "./base.js";
 import { eachFrame, fill, put, query, sign } from "./dom.js";
 
 const LINE = 19; // pixels, as in the style sheet
+const TALL = 380; // pixels of the window
 const SPARE = 12; // lines drawn beyond each edge
 const LONGEST = 4000; // characters of one line that are drawn
 const PAGE = 256 << 10;
@@ -125,6 +126,7 @@ export class LogView {
   render() {
     const count = this.lines.length;
     this.tall.style.height = `${count * LINE}px`;
+    this.box.style.height = `${Math.min(TALL, Math.max(4, count + 1) * LINE)}px`;
     if (this.following) this.box.scrollTop = this.box.scrollHeight;
     const first = Math.max(0, Math.floor(this.box.scrollTop / LINE) - SPARE);
     const last = Math.min(count, Math.ceil((this.box.scrollTop + this.box.clientHeight) / LINE) + SPARE);

@@ -93,6 +93,9 @@ export function chartsFor(stage, names) {
   return { main: shown, rest };
 }
 
+/** What is set or counted rather than measured: smoothing it would only show it wrongly. */
+export const exact = (name) => /^(learning_rate|tokens|trained_tokens)$/.test(name);
+
 /** Whether more is better (1), less is better (-1), or neither (0): to mark the best of several runs. */
 export function better(name) {
   const plain = name.replace(/^eval_/, "");

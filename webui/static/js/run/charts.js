@@ -2,7 +2,7 @@
 import { el, t } from "../base.js";
 import { Chart, smoothingControl } from "../chart.js";
 import { fill } from "../dom.js";
-import { chartsFor } from "../metrics.js";
+import { chartsFor, exact } from "../metrics.js";
 import { metricName, textOr } from "../words.js";
 
 export class Charts {
@@ -56,6 +56,6 @@ export class Charts {
       .filter((name) => series.columns.has(name))
       .map((name) => ({ label: names.length > 1 || name.startsWith("eval_") ? metricName(name) : t("chart.training"), points: name.startsWith("eval_"), ...series.columns.get(name) }));
     const title = names.length > 1 ? textOr(`chart.title.${names[0]}`, names.map(metricName).join(", ")) : metricName(names[0]);
-    return new Chart(curves, { name: names[0], title, help: textOr(`about.${names[0]}`, ""), band, group: "run", smoothing: () => this.weight });
+    return new Chart(curves, { name: names[0], title, help: textOr(`about.${names[0]}`, ""), band, group: "run", smoothing: () => (exact(names[0]) ? 0 : this.weight) });
   }
 }

@@ -1,6 +1,7 @@
 // Answers to the same prompts as training goes on, beside those from before it; for sampled answers, their rewards.
 import { el, figure, number, t } from "../base.js";
 import { fill, put } from "../dom.js";
+import { ENDED } from "../words.js";
 
 const MOST = 12; // scored answers shown at once
 
@@ -19,8 +20,9 @@ export class Samples {
   draw() {
     const { samples } = this.page;
     this.element.hidden = !samples.length;
-    if (samples.length === this.count) return;
-    this.count = samples.length;
+    const count = `${samples.length} ${ENDED.has(this.page.detail.state)}`;
+    if (count === this.count) return;
+    this.count = count;
     this.scored = samples.some((one) => Object.keys(one.scores ?? {}).length);
     this.before = new Map(samples.filter((one) => one.kind === "before").map((one) => [one.prompt, one]));
     this.steps = [...new Set(samples.filter((one) => one.kind !== "before").map((one) => one.step))].sort((a, b) => a - b);
@@ -47,7 +49,7 @@ export class Samples {
       el("p.prompt", {}, prompt),
       el("div.two", {},
         this.answer(t("samples.before"), before, ""),
-        after ? this.answer(after.kind === "after" ? t("samples.after", { step: number(after.step) }) : t("samples.during", { step: number(after.step) }), after, same ? "" : "new", same) : el("div.answer.waiting", {}, el("span.k", {}, t("samples.soon")))));
+        after ? this.answer(after.kind === "after" ? t("samples.after", { step: number(after.step) }) : t("samples.during", { step: number(after.step) }), after, same ? "" : "new", same) : el("div.answer.waiting", {}, el("span.k", {}, t(ENDED.has(this.page.detail.state) ? "samples.never" : "samples.soon")))));
   }
 
   answer(label, sample, look, same = false) {
