@@ -65,7 +65,7 @@ def gguf_refusals(quant: str, kind: str, facts: Facts, *, plain: tuple[str, ...]
     elif facts.model_type is not None and facts.model_type not in GGUF_ARCHITECTURES:
         yield Finding(
             "export_architecture",
-            f"{kind} is made of {', '.join(GGUF_ARCHITECTURES)} models and this one is {facts.model_type!r}; "
+            f"GGUF is made of {', '.join(GGUF_ARCHITECTURES)} models and this one is {facts.model_type!r}; "
             "export it as merged, which llama.cpp's own converter reads.",
             value=facts.model_type,
         )

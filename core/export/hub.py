@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,13 @@ from data.errors import Finding
 if TYPE_CHECKING:
     from core.training.export.work import Work
 
+Repo = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}$",
+        json_schema_extra={"shape": "org/name"},
+    ),
+]
 VERIFIED = "as its content; after an upload, every file's name and size as the hub tells them"
 
 
@@ -22,11 +29,7 @@ class Spec(ExportSpec):
 
     name: Literal["hub"] = "hub"
     """The target."""
-    repo: str | None = Field(
-        None,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}$",
-        json_schema_extra={"shape": "org/name"},
-    )
+    repo: Repo | None = None
     """The repository, made when it is not there. Empty: a dry run, which leaves the folder that would be uploaded."""
     content: Literal["merged", "adapter", "gguf"] = "merged"
     """What is pushed."""

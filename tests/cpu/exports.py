@@ -321,3 +321,14 @@ def run_script(folder: str) -> list[float]:
     runpy.run_path("train.py", run_name="__main__")
     assert not [name for name in sys.modules if name.split(".")[0] in ("core", "webui")]
     return losses
+
+
+def gguf_answers(folder: str) -> int:
+    """How many tokens transformers' own GGUF reader generates from a file."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, gguf_file="model.gguf", dtype=torch.float32)
+    with torch.no_grad():
+        out = model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=4, do_sample=False)
+    return int(out.shape[1]) - 3

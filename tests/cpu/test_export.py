@@ -430,3 +430,53 @@ def test_a_model_card_says_what_was_trained(bench: Bench) -> None:
     ):
         assert words in text
     assert str(bench.folder) not in text, "a card names no path of the machine it was made on"
+
+
+def test_ppo_exports_its_policy(bench: Bench) -> None:
+    asked = {
+        "model": bench.tiny,
+        "data": write_rows(bench.folder / "ppo.jsonl", [{"prompt": f"What is {n}?"} for n in range(24)]),
+        "stage": {"name": "ppo", "max_completion_length": 8, "num_ppo_epochs": 1},
+        "method": {"name": "lora", "rank": 4},
+        "rewards": [{"name": "length", "longest": 5}],
+        "evaluate": {"prompts": ["?"], "max_new_tokens": 2},
+        "train": {"batch_size": 4, "gradient_accumulation": 1, "logging_steps": 1, "warmup": 0.0},
+    }
+    run = bench.train("ppo", asked)
+    made = bench.export(run, "merged")
+    assert made["state"] == "done", made["error"]
+    told = bench.zygote.call(
+        "tests.cpu.exports:difference", merged=made["path"], base=bench.tiny, adapter=str(run / "model")
+    )
+    assert told < 1e-4
+    assert bench.export(run, "adapter", checkpoint=2)["state"] == "done"
+
+
+def test_a_checkpoint_whose_adapter_changed_its_base_is_exported_right_or_refused(bench: Bench) -> None:
+    method = {"name": "lora", "rank": 4, "rslora": True, "init": "pissa"}
+    run = bench.train(json.dumps(method), job(bench.tiny, bench.chats, method=method))
+    last = bench.export(run, "merged", checkpoint=3)
+    if last["state"] == "done":
+        told = bench.zygote.call(
+            "tests.cpu.exports:difference",
+            merged=last["path"],
+            base=bench.tiny,
+            adapter=str(run / "model"),
+        )
+        assert told < 1e-3
+    else:
+        assert last["error"]["code"] == "checkpoint_changed_its_base"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", FILES)
+def test_the_real_small_model_makes_every_target(bench: Bench, target: str) -> None:
+    data = {
+        "path": str(Path(__file__).resolve().parents[2] / "data" / "samples" / "persona.jsonl"),
+        "eval": 0.1,
+    }
+    asked = job("smollm2-135m", data, stage={"name": "sft", "max_length": 128})
+    run = bench.train("smollm2", asked)
+    made = bench.export(run, target)
+    assert made["state"] == "done", made["error"]
+    assert made["bytes"] > 1000 and made["verified_by"]

@@ -1,5 +1,5 @@
 // What stands on top of a run: why it failed and what to try, its place in the queue, what it is doing before the first step.
-import { api, el, number, t, toast } from "../base.js";
+import { api, el, figure, number, t, toast } from "../base.js";
 import { draft, fill, sign } from "../dom.js";
 import { clock, ENDED, eventWords, settingText } from "../words.js";
 
@@ -86,10 +86,19 @@ export class Cards {
     const { detail } = this.page;
     if (detail.state !== "succeeded") return null;
     return el("section.card.done-card", { "data-testid": "done-card" },
-      el("div", {}, el("h2", {}, sign("check", 18), t("done.title")), el("p.sub", {}, t("done.where"), " ", el("code", {}, `${detail.path}/model`))),
+      el("div", {}, el("h2", {}, sign("check", 18), t("done.title")), this.change(), el("p.sub", {}, t("done.where"), " ", el("code", {}, `${detail.path}/model`))),
       el("div.btns", {},
         el("button.btn.small", { type: "button", onclick: () => copy(`${detail.path}/model`) }, sign("copy", 14), t("done.copy")),
         el("a.btn.small", { href: `/compare?ids=${detail.id}` }, t("run.compare"))));
+  }
+
+  /** What training changed, from the result card, as soon as that is here. */
+  change() {
+    const line = el("p.change", { "data-testid": "result" });
+    api(`/runs/${this.page.id}/result`).then(({ result }) => {
+      if (result && result.base !== null && result.tuned !== null) fill(line, el("b", {}, `${t(`result.${result.measure}`)} ${figure(result.base)} → ${figure(result.tuned)}`), el("span.sub", {}, ` ${result.held_out ? t("result.held_out", { n: number(result.rows) }) : t(`result.${result.measure}_note`)}`));
+    }).catch(() => {});
+    return line;
   }
 
   /** Warnings of this attempt, the newest three. */
