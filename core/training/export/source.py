@@ -16,11 +16,13 @@ from transformers import (
 
 from core.job.models import check_folder, locate, parameter_count, read_config
 from core.job.spec import JobSpec, ModelSpec
+from core.methods.adapter import CHANGING_BASE
 from core.runs.exports import weights_of
 from core.runs.folder import Run
 from core.stages import stage_module
 from core.training.export.reader import describe, render
 from core.training.model import load_tokenizer_of, model_folder
+from core.training.saving import START
 from data.errors import FactoryError, refuse
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -43,7 +45,10 @@ PROBES = ("What is the capital of Norway?", "Write one sentence about the sea.")
 class Source:
     """The result of a run, or a checkpoint of it. Loads nothing before it is asked."""
 
-    def __init__(self, run: Run, job: JobSpec, checkpoint: int | None, base: str | None) -> None:
+    def __init__(
+        self, run: Run, job: JobSpec, checkpoint: int | None, base: str | None, scratch: Path
+    ) -> None:
+        """`scratch` is a folder that need not exist, for an adapter that must be changed before it can be used."""
         self.run, self.job = run, job
         self.task: str = stage_module(job.stage.name).TASK
         self.folder = weights_of(run, checkpoint)
@@ -62,6 +67,8 @@ class Source:
         self.tokenizer = load_tokenizer_of(self.folder)  # the one it was trained with
         if self.is_adapter:
             self._same_vocabulary()
+            if checkpoint is not None and getattr(job.method, "init", None) in CHANGING_BASE:
+                self.folder = self._for_the_plain_base(scratch)
 
     def _base(self, moved: str | None) -> Path | None:
         """The folder of the unchanged base. Refused with the stored place and --base when it is gone."""
@@ -99,6 +106,20 @@ class Source:
                 field="base",
                 value=str(self.base),
             )
+
+    def _for_the_plain_base(self, folder: Path) -> Path:
+        """A checkpoint's adapter made to fit the plain base; its start took a part of the base into itself.
+
+        As `save_model` does for a finished run: what it was at the start is taken off, so its rank doubles.
+        """
+        from peft import PeftModel
+
+        worn = self.load(torch.float32)
+        assert isinstance(worn, PeftModel)
+        worn.peft_config["default"].init_lora_weights = True
+        worn.save_pretrained(folder, path_initial_model_for_weight_conversion=str(self.run.path / START))
+        self.tokenizer.save_pretrained(folder)
+        return folder
 
     def config(self) -> Any:
         """transformers' config of the model."""

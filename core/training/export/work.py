@@ -27,6 +27,8 @@ from core.training.saving import commit_folder
 from data.errors import FactoryError, refuse
 from data.words import byte_size
 
+SCRATCH = ".scratch"
+"""Folder inside the temporary one for what is needed on the way; gone before the export is whole."""
 SPARE = 64 << 20
 """Bytes that stay free on the disk beside an export."""
 LIBRARIES = 700 << 20
@@ -97,14 +99,15 @@ def _export(run: Run, writer: Writer, reader: Reader) -> dict[str, Any]:
         )
     refuse_early(job, spec, None)
     writer.phase("opening the model", 0.05)
-    source = Source(run, job, spec.checkpoint, record.get("base"))
+    shutil.rmtree(temporary, ignore_errors=True)
+    source = Source(run, job, spec.checkpoint, record.get("base"), temporary / SCRATCH)
     refuse_early(job, spec, source)
     final.parent.mkdir(parents=True, exist_ok=True)
     _room(final.parent, target.size(spec, source.parameters(), _trained(source)))
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
+    temporary.mkdir(exist_ok=True)
     work = Work(run, job, spec, source, temporary, reader, writer.phase)
     verified = target.make(work)
+    shutil.rmtree(temporary / SCRATCH, ignore_errors=True)
     writer.phase("committing", 0.98)
     size = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
     facts = {"run": run.id, "base": job.model.name, "export": record["spec"], "verified_by": verified}
