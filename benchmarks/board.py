@@ -27,6 +27,8 @@ from core.runs.journal import Journal
 from core.runs.storage import write_json
 
 LINE = b"step 000123  loss 1.2345  a line of some eighty characters, as trainers print them all day\n"
+WATCHED = 4
+"""Clients whose messages are read for the time they took."""
 JOB: dict[str, Any] = {
     "name": "load",
     "model": {"name": "x"},
@@ -176,10 +178,18 @@ def _write(folder: Path, lines: int, seconds: float) -> None:
 
 
 async def _follow(port: int, id: str, clients: int, seconds: float) -> dict[str, Any]:
+    """What it costs a few clients and a script when `clients` others listen, who are processes of their own."""
     told: dict[str, Any] = {"rest": [], "late": [], "bytes": 0}
     until = time.monotonic() + seconds
-    followers = [asyncio.create_task(_listen(port, id, until, told)) for _ in range(clients)]
-    await asyncio.sleep(1.0)
+    others = multiprocessing.Value("q", 0)
+    crowd = [
+        multiprocessing.Process(target=_crowd, args=(port, id, share, seconds, others), daemon=True)
+        for share in (clients // 2, clients - clients // 2 - WATCHED)
+    ]
+    for process in crowd:
+        process.start()
+    followers = [asyncio.create_task(_listen(port, id, until, told)) for _ in range(WATCHED)]
+    await asyncio.sleep(2.0)
     paths = [
         f"/api/runs/{id}",
         "/api/runs",
@@ -196,7 +206,32 @@ async def _follow(port: int, id: str, clients: int, seconds: float) -> dict[str,
         turn += 1
         await asyncio.sleep(0.05)
     await asyncio.gather(*followers)
+    for process in crowd:
+        process.join()
+    told["bytes"] += others.value
     return told
+
+
+def _crowd(port: int, id: str, clients: int, seconds: float, total: Any) -> None:
+    """So many clients in one process, which read and do nothing else."""
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(one() for _ in range(clients)))
+
+    async def one() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
+        writer.write(f"GET /api/runs/{id}/stream HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+        until, count = time.monotonic() + seconds, 0
+        while (left := until - time.monotonic()) > 0:
+            try:
+                count += len(await asyncio.wait_for(reader.read(1 << 18), left))
+            except TimeoutError:
+                break
+        writer.close()
+        with total.get_lock():
+            total.value += count
+
+    asyncio.run(all_of_them())
 
 
 async def _listen(port: int, id: str, until: float, told: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ import orjson
 from core.runs.folder import Run
 from core.runs.states import read_status
 from webui.api.here import Here
-from webui.api.lines import Piece, log_live, read_events, size_of
+from webui.api.lines import LEAST_LOG_BYTES, LOG_BYTES, Piece, log_live, read_events, size_of
 from webui.api.meters import Meters
 from webui.api.shown import row_of
 
@@ -35,6 +35,10 @@ PULSE = 15.0
 """Seconds of silence after which something is sent, so that a dead connection is noticed."""
 ALIVE = b"event: alive\ndata: {}\n\n"
 """Sent in silence: a comment would do for the connection, but a page cannot hear comments, and so not their absence."""
+SHARED = 1 << 20
+"""Bytes of log that all listeners together get in one piece of time: of a flood, many see less each than few."""
+WHOLE = 512 << 10
+"""Bytes after which messages of one moment are sent in more than one go."""
 KEPT = 16
 """Pieces kept per file."""
 
@@ -106,7 +110,8 @@ class Tail:
         if size == self.log_seen or now - self._made["log"] < BATCH:
             return False
         self._made["log"], self.log_seen = now, size
-        page = log_live(self.run.log, self.log_end, size)
+        most = max(LEAST_LOG_BYTES, min(LOG_BYTES, SHARED // max(1, self.listeners)))
+        page = log_live(self.run.log, self.log_end, size, most)
         if page is None:
             return False
         self.log.append(Piece(self.log_end, page["to"], log_json(self.run.id, page)))
@@ -220,13 +225,19 @@ async def listen(hub: Hub, runs: list[Run], cursors: dict[str, Cursor]) -> Async
         yield b"retry: 1000\n\n"
         spoken, measured = time.monotonic(), 0
         while not hub.closing:
+            ready: list[bytes] = []  # what is there at one moment is sent in one go
             for tail in tails:
                 async for message in _of_one(tail, cursors):
-                    spoken = time.monotonic()
-                    yield message
+                    ready.append(message)
+                    if sum(map(len, ready)) > WHOLE:
+                        yield b"".join(ready)
+                        ready.clear()
             if measured != hub.machine_version:
                 measured = hub.machine_version
-                yield _frame("machine", _id(cursors), hub.machine)
+                ready.append(_frame("machine", _id(cursors), hub.machine))
+            if ready:
+                spoken = time.monotonic()
+                yield b"".join(ready)
             elif time.monotonic() - spoken > PULSE:
                 spoken = time.monotonic()
                 yield ALIVE

@@ -16,8 +16,10 @@ from webui.api.shown import plain_line
 
 EVENT_BYTES = 256 << 10
 """Most bytes of events in one piece."""
-LOG_BYTES = 48 << 10
-"""Most bytes of log in one live piece: at 4 pieces a second far more than anyone reads. The rest is fetched by byte."""
+LOG_BYTES = 24 << 10
+"""Most bytes of log in one live piece: at 4 pieces a second some thousand lines. The rest is fetched by byte."""
+LEAST_LOG_BYTES = 4 << 10
+"""And when many listen, who share what the server can send."""
 LONGEST_LINE = 64 << 10
 
 
@@ -125,11 +127,11 @@ def log_tail(path: Path, lines: int, most: int = 1 << 20) -> dict[str, Any]:
     return _page(block[cut:], begin + cut, begin + len(block), size)
 
 
-def log_live(path: Path, after: int, size: int) -> dict[str, Any] | None:
-    """What is new in a log since `after`, at most the last LOG_BYTES of it; None when no line is complete yet."""
+def log_live(path: Path, after: int, size: int, most: int = LOG_BYTES) -> dict[str, Any] | None:
+    """What is new in a log since `after`, at most the last `most` bytes of it; None when no line is complete yet."""
     begin = min(after, size)
-    if size - begin > LOG_BYTES:
-        begin = _line_start(path, size - LOG_BYTES)
+    if size - begin > most:
+        begin = _line_start(path, size - most)
     block = _whole(_read(path, begin, size))
     return _page(block, begin, begin + len(block), size) if block else None
 
