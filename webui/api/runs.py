@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from core.launchers import local
 from core.runs import trash
@@ -52,6 +53,15 @@ class StopBody(BaseModel):
 
     now: bool = False
     """End at once, without saving."""
+
+
+class ResumeBody(BaseModel):
+    """What may change before a run goes on."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    changes: dict[str, Any] = Field({}, max_length=20)
+    """Dotted fields with their new values, such as train.epochs."""
 
 
 @router.get("/runs", response_model=RunRows)
@@ -105,9 +115,13 @@ def cancel(run: TheRun, here: InHere) -> Response:
 
 
 @router.post("/runs/{id}/resume", response_model=RunAnswer)
-def resume(run: TheRun, here: InHere) -> Response:
-    """Go on from the newest whole checkpoint, as the next attempt of the same run."""
-    local.resume(run)
+def resume(run: TheRun, here: InHere, body: ResumeBody | None = None) -> Response:
+    """Go on from the newest whole checkpoint, as the next attempt; a finished run when it is made longer.
+
+    What shaped the training so far stays: only its length and what it tells and keeps may change.
+    """
+    changes = body.changes if body else {}
+    local.resume(run, [f"{field}={json.dumps(value)}" for field, value in changes.items()])
     return _answer(run, here)
 
 

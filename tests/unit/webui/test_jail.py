@@ -28,7 +28,7 @@ NO_PATHS = {
     "rewards[].script", "rewards[].url", "rewards[].judge_model", "rewards[].key_env", "rewards[].question",
     "rewards[].pattern",
     "method.modules[]", "rewards[].keys[]", "rewards[].tasks[]", "rewards[].opening", "rewards[].closing",
-    "rewards[].column", "rewards[].tests",
+    "rewards[].column", "rewards[].tests", "export[].repo",
 }  # fmt: skip
 
 
