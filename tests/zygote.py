@@ -43,7 +43,7 @@ class Zygote:
     def call(self, function: str, **arguments: Any) -> Any:
         """Run `module:function(**arguments)` in a fresh child; its JSON-able result, or ChildFailed."""
         if self._connection is None:
-            self._listener.settimeout(120)
+            self._listener.settimeout(600)  # importing takes seconds, or minutes on a busy machine
             self._connection, _ = self._listener.accept()
         _send(self._connection, {"function": function, "arguments": arguments})
         answer = _receive(self._connection)

@@ -105,7 +105,8 @@ class TrainSpec(Spec):
     """Spend no time on padding: a batch's rows are laid end to end (same losses; left out with flash attention and
     NEFTune)."""
     fused: bool = True
-    """On a CPU, compute the loss of sft and pretrain and the layers with LoRA in fewer passes (same losses)."""
+    """On a CPU, fewer passes for the loss of sft and pretrain and for layers with LoRA, and one reading of a prompt for
+    all its answers in grpo and rloo (same losses, same answers)."""
     neftune_alpha: float | None = Field(None, gt=0, le=1000)
     """Noise on the embeddings while training (NEFTune, arXiv 2310.05914); 5 is usual. Empty: none."""
     seed: int = Field(42, ge=0, le=2**31 - 1)

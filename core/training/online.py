@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 from core.job.packages import VLLM_SERVER as SERVER
 from core.rewards import NamedScorer, Setting, build_scorers, missing_columns, reward_functions, try_rewards
 from core.stages import grpo, rloo
+from core.training import shared_prompts
 from core.training.arguments import common_arguments
 from core.training.context import Context
 from core.training.trainer import OurTrainer
@@ -129,6 +131,9 @@ def _trainer(kind: type, arguments: Any, context: Context, scorers: list[NamedSc
         callbacks=context.callbacks,
     )
     trainer.show = context.show
+    if context.job.train.fused and not context.gpu:
+        if (reason := shared_prompts.install(trainer.model)) is not None:
+            sys.stdout.write(f"prompts are read once for each answer: {reason}\n")
     if context.fresh_adapter and "ref" in getattr(trainer.model, "peft_config", {}):
         trainer.model.delete_adapter(
             "ref"

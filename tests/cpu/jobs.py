@@ -467,3 +467,28 @@ def sampled(job: dict[str, Any], home: str, prompts: list[Any], count: int, toke
     from core.training.bench import sample
 
     return sample(JobSpec.model_validate(job), Path(home), prompts, count, tokens)
+
+
+def share_right(model: str, rows: list[dict[str, Any]], count: int, seed: int) -> float:
+    """The share of `count` sampled answers to each plain prompt that are its answer and nothing else."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    loaded = AutoModelForCausalLM.from_pretrained(model).eval()
+    set_seed(seed)
+    right = 0
+    for row in rows:
+        ids = torch.tensor([tokenizer(row["prompt"])["input_ids"]] * count)
+        out = loaded.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=True,
+            top_k=0,
+            max_new_tokens=4,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+        texts = tokenizer.batch_decode(out[:, ids.shape[1] :], skip_special_tokens=True)
+        right += sum(text.strip() == row["answer"] for text in texts)
+    return right / (count * len(rows))

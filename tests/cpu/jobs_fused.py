@@ -21,11 +21,19 @@ def _counted(function: type) -> list[int]:
 
 
 def train_counting(job: dict[str, Any], home: str) -> dict[str, Any]:
-    """Train, with the number of losses and of layers that went the short way."""
-    from core.training import adapter_layer, head_loss
+    """Train, with the number of losses, of layers, and of batches of prompts that went the short way."""
+    from core.training import adapter_layer, head_loss, shared_prompts
 
     heads, layers = _counted(head_loss._HeadLoss), _counted(adapter_layer._Adapted)
-    return {**train(job, home), "heads": len(heads), "layers": len(layers)}
+    prompts: list[int] = []
+    read = shared_prompts._Generate._read
+
+    def counted(self: Any, input_ids: Any, attention_mask: Any) -> Any:
+        prompts.append(len(input_ids))
+        return read(self, input_ids, attention_mask)
+
+    shared_prompts._Generate._read = counted  # type: ignore[method-assign] - this process ends with the test
+    return {**train(job, home), "heads": len(heads), "layers": len(layers), "prompts": prompts[1:]}
 
 
 def head_losses(tokens: int) -> dict[str, list[Any]]:
@@ -143,3 +151,52 @@ def adapter_layers(settings: dict[str, Any], bias: bool) -> dict[str, Any]:
         name: float((ours[name] - value).abs().max() / value.abs().max()) for name, value in theirs.items()
     }
     return {"installed": installed, "used": used, "differences": differences}
+
+
+def answers_both_ways(architecture: str, sample: bool) -> dict[str, Any]:
+    """Tokens drawn with prompts read once and with prompts read for each answer, and the reason where they are not."""
+    import torch
+    import transformers
+
+    from core.training import shared_prompts
+
+    torch.manual_seed(0)
+    known = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 4,
+        "state_size": 8,
+    }
+    kind = getattr(transformers, f"{architecture}Config")
+    sizes = {name: value for name, value in known.items() if hasattr(kind(), name)}
+    model = transformers.AutoModelForCausalLM.from_config(
+        kind(vocab_size=100, pad_token_id=0, **sizes)
+    ).eval()
+    prompts = torch.randint(5, 90, (3, 9))
+    prompts[0, :4] = 0
+    ids = prompts.repeat_interleave(4, dim=0)
+    asked = {"max_new_tokens": 12, "do_sample": sample, "top_k": 0, "eos_token_id": 3, "pad_token_id": 0}
+
+    def drawn() -> Any:
+        torch.manual_seed(1)
+        return model.generate(input_ids=ids, attention_mask=(ids != 0).long(), **asked)
+
+    before = drawn()
+    reason = shared_prompts.install(model)
+    return {"same": torch.equal(before, drawn()), "reason": reason}
+
+
+def copies(rows: list[list[int]]) -> int:
+    """How often each prompt of a batch is repeated, as generation sees it."""
+    import torch
+
+    from core.training.shared_prompts import copies_of_each
+
+    ids = torch.tensor(rows)
+    return copies_of_each(ids, torch.ones_like(ids))

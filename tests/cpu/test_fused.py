@@ -25,6 +25,8 @@ def both_ways(zygote: Zygote, home: Path, asked: dict[str, Any]) -> tuple[list[f
         uses_head = asked["stage"] == "sft" or asked["stage"]["name"] == "pretrain"
         assert (done["heads"] > 0) is (fused and uses_head)
         assert (done["layers"] > 0) is (fused and asked["method"] != "full")
+        answers = asked["stage"] != "sft" and asked["stage"]["name"] in ("grpo", "rloo")
+        assert (len(done["prompts"]) > 0) is (fused and answers)
         losses.append(list(done["losses"].values()))
     return losses[0], losses[1]
 
@@ -64,12 +66,39 @@ def test_preference_stages_have_the_same_losses_with_lora(
     assert ours == pytest.approx(theirs, rel=1e-5)
 
 
-def test_grpo_with_lora_samples_the_same_answers(
-    zygote: Zygote, tiny: str, home: Path, tmp_path: Path
+@pytest.mark.parametrize("stage", ["grpo", "rloo"])
+def test_stages_that_sample_draw_the_same_answers_with_lora(
+    zygote: Zygote, tiny: str, home: Path, tmp_path: Path, stage: str
 ) -> None:
     rows = write_rows(tmp_path / "rows.jsonl", test_online.prompts(20))
-    ours, theirs = both_ways(zygote, home, test_online.job(tiny, rows, {"name": "grpo"}, method=LORA))
+    ours, theirs = both_ways(zygote, home, test_online.job(tiny, rows, {"name": stage}, method=LORA))
     assert ours == pytest.approx(theirs, abs=1e-6)
+
+
+@pytest.mark.parametrize("sample", [False, True], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("architecture", ["Llama", "Qwen3", "Mistral", "Gemma2", "GPT2", "Phi3"])
+def test_prompts_read_once_get_the_same_answers(zygote: Zygote, architecture: str, sample: bool) -> None:
+    seen = zygote.call("tests.cpu.jobs_fused:answers_both_ways", architecture=architecture, sample=sample)
+    assert seen == {"same": True, "reason": None}
+
+
+def test_a_model_without_such_a_cache_generates_as_before(zygote: Zygote) -> None:
+    seen = zygote.call("tests.cpu.jobs_fused:answers_both_ways", architecture="Mamba", sample=True)
+    assert seen["same"]
+    assert seen["reason"] is not None
+
+
+@pytest.mark.parametrize(
+    ("rows", "copies"),
+    [
+        ([[1, 2]] * 4, 4),
+        ([[1, 2]] * 4 + [[3, 4]] * 2, 2),
+        ([[1, 2], [3, 4], [1, 2], [3, 4]], 1),
+        ([[1, 2]] * 3 + [[3, 4]] * 2, 1),
+    ],
+)
+def test_only_neighbours_count_as_copies(zygote: Zygote, rows: list[list[int]], copies: int) -> None:
+    assert zygote.call("tests.cpu.jobs_fused:copies", rows=rows) == copies
 
 
 @pytest.mark.parametrize("size", [3, 256, 700])

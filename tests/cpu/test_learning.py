@@ -1,10 +1,12 @@
-"""Each stage teaches what it is for: a full margin over held-out rows on four of five seeds, and nothing at rate 0.
+"""Each stage teaches what it is for: a full margin (over held-out rows, but for sft, which learns by heart) on four of
+five seeds, and nothing at rate 0.
 
 One seed runs by default, five with --slow.
 """
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,9 @@ def sums(pairs: list[tuple[int, int]], shy: int = 0) -> list[dict[str, Any]]:
 
 
 ALL_SUMS = [(a, b) for a in range(6) for b in range(6)]
+HELD_OUT = [(a, b) for a, b in ALL_SUMS if (a + 2 * b) % 4 == 0]
+"""A quarter of the sums, which no reward is ever given for; every summand is also in the others."""
+PRACTISED = [pair for pair in ALL_SUMS if pair not in HELD_OUT]
 
 
 def sft_learns(zygote: Zygote, home: Path, folder: Path, tiny: str, seed: int, rate: float) -> bool:
@@ -95,31 +100,42 @@ def preference_learns(
     )
 
 
+_shy_models: dict[tuple[str, int], str] = {}
+
+
+def shy_model(zygote: Zygote, tiny: str, seed: int) -> str:
+    """Folder of a model that knows all sums and says so one time in three; made once for each seed."""
+    if (tiny, seed) not in _shy_models:
+        folder = Path(tempfile.mkdtemp(dir=Path(tiny).parent))
+        rows = [{**row, "answer": None} for row in sums(ALL_SUMS, shy=2)]
+        train = {"max_steps": 250, "learning_rate": 5e-3, "batch_size": len(rows), "scheduler": "cosine"}
+        asked = test_sft.job(
+            tiny,
+            write_rows(folder / "rows.jsonl", rows),
+            method="full",
+            train={**train, "gradient_accumulation": 1, "seed": seed},
+        )
+        asked["evaluate"] = {"prompts": [], "max_new_tokens": 2}
+        done = zygote.call("tests.cpu.jobs:train", job=asked, home=str(folder / "home"))
+        assert done["code"] == 0, done["events"][-1]
+        _shy_models[tiny, seed] = f"{done['run']}/model"
+    return _shy_models[tiny, seed]
+
+
 def sums_are_learnt(
     zygote: Zygote, home: Path, folder: Path, tiny: str, seed: int, rate: float, stage: str
 ) -> bool:
-    """Whether the share of right answers to one-digit sums, sampled anew at every step, rises by 0.3 over a model that
-    mostly says no.
+    """Whether the share of right answers to sums that were never rewarded rises by 0.3.
 
-    The sums are those of training: a model of 0.1 M weights knows each by heart and carries nothing over to others.
+    The model has seen all sums before, as a language model has seen arithmetic, but says no two times in three: rewards
+    for some sums teach it to answer, and that must carry over to the others.
     """
-    noisy = write_rows(folder / "noisy.jsonl", [{**row, "answer": None} for row in sums(ALL_SUMS, shy=2)])
-    warm = {
-        "max_steps": 500,
-        "learning_rate": 5e-3,
-        "batch_size": 30,
-        "gradient_accumulation": 1,
-        "seed": seed,
-    }
-    first = test_sft.job(tiny, noisy, method="full", train={**warm, "scheduler": "cosine"})
-    first["evaluate"] = {"prompts": [], "max_new_tokens": 2}
-    base = zygote.call("tests.cpu.jobs:train", job=first, home=str(home))
-    assert base["code"] == 0, base["events"][-1]
-    rows = [{"prompt": row["prompt"], "answer": row["answer"]} for row in sums(ALL_SUMS)]
+    base = shy_model(zygote, tiny, seed)
+    rows = [{"prompt": row["prompt"], "answer": row["answer"]} for row in sums(PRACTISED)]
     data = {"path": write_rows(folder / "sums.jsonl", rows), "wrap": "plain"}
-    train = {"max_steps": 80, "learning_rate": rate, "batch_size": 64, "gradient_accumulation": 1}
+    train = {"max_steps": 60, "learning_rate": rate, "batch_size": 64, "gradient_accumulation": 1}
     asked = test_online.job(
-        f"{base['run']}/model",
+        base,
         data,
         {"name": stage, "num_generations": 8, "max_completion_length": 4, "beta": 0.0},
         method="full",
@@ -128,8 +144,11 @@ def sums_are_learnt(
     )
     done = zygote.call("tests.cpu.jobs:train", job=asked, home=str(home))
     assert done["code"] == 0, done["events"][-1]
-    rewards = test_online.metrics_of(done, "reward/mean")
-    return sum(rewards[-10:]) / 10 - sum(rewards[:4]) / 4 > 0.3
+    before, after = (
+        zygote.call("tests.cpu.jobs:share_right", model=model, rows=sums(HELD_OUT), count=16, seed=seed)
+        for model in (base, f"{done['run']}/model")
+    )
+    return bool(after - before > 0.3)
 
 
 CASES: dict[str, tuple[Any, float]] = {
@@ -139,12 +158,13 @@ CASES: dict[str, tuple[Any, float]] = {
         for stage in ("reward", "dpo", "simpo", "kto", "orpo")
     },
     **{
-        stage: (lambda *place, stage=stage: sums_are_learnt(*place, stage), 1e-3)
+        stage: (lambda *place, stage=stage: sums_are_learnt(*place, stage), 5e-4)
         for stage in ("grpo", "rloo")
     },
 }
 
 
+@pytest.mark.timeout(1200)  # of a machine that does other things besides
 @pytest.mark.parametrize("stage", ["sft", "grpo"])
 def test_a_stage_teaches_and_does_not_at_rate_zero(
     zygote: Zygote, tiny: str, home: Path, tmp_path: Path, stage: str
@@ -155,7 +175,7 @@ def test_a_stage_teaches_and_does_not_at_rate_zero(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("stage", CASES)
 def test_four_of_five_seeds_learn(zygote: Zygote, tiny: str, home: Path, tmp_path: Path, stage: str) -> None:
     learns, rate = CASES[stage]
