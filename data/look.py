@@ -11,7 +11,7 @@ from typing import Any
 from data.child import ask_child
 from data.errors import FactoryError
 from data.inspect import request_for, shape_findings, total
-from data.report import drop_findings, file_findings, note_findings, nothing_left
+from data.report import drop_findings, file_findings, limit_of, note_findings, nothing_left
 from data.settings import DataSettings
 from data.sources import resolve, total_bytes
 
@@ -74,7 +74,7 @@ def look(
         return Look(findings=[one.to_json() for one in error.findings])
     tally = total(end)
     if not tally.kept:
-        return Look(findings=[one.to_json() for one in nothing_left([tally]).findings])
+        return Look(findings=[one.to_json() for one in nothing_left([tally], limit=limit_of(needs)).findings])
     told = [*file_findings(end), *shape_findings(end, stage), *drop_findings(tally), *note_findings(tally)]
     seen.whole = full or seen.rows < ROWS
     seen.labels, seen.columns = dict(labels), list(columns)

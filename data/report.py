@@ -261,8 +261,15 @@ def merged(tallies: Sequence[Tally]) -> Tally:
     return total
 
 
-def nothing_left(tallies: Sequence[Tally], field: str = "data.path") -> FactoryError:
-    """The refusal when no row is left to learn from, with the counts."""
+def limit_of(needs: Sequence[str]) -> str:
+    """The field that bounds a stage's rows, by the shapes it needs: stages that sample bound the prompt."""
+    return "stage.max_prompt_length" if "prompt" in needs else "stage.max_length"
+
+
+def nothing_left(
+    tallies: Sequence[Tally], field: str = "data.path", *, limit: str = "stage.max_length"
+) -> FactoryError:
+    """The refusal when no row is left to learn from, with the counts; `limit` names the longest row's field."""
     total = merged(tallies)
     counted = "; ".join(
         f"{reason_words(reason)}{_first_words(total, reason)}: {count:,}"
@@ -275,7 +282,7 @@ def nothing_left(tallies: Sequence[Tally], field: str = "data.path") -> FactoryE
         if total.reasons["template_refused"] == total.read and total.read
         else "no row has an answer to learn: check the roles, or set stage.train_on: all"
         if code == "data_nothing_to_learn"
-        else "repair the rows, or raise stage.max_length where they are too long"
+        else f"repair the rows, or raise {limit} where they are too long"
     )
     return refuse(
         code,

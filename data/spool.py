@@ -15,7 +15,7 @@ import numpy as np
 from data.arrow import Array, Spans, open_tokens, write_packed, write_pairs, write_plain
 from data.errors import Finding, refuse
 from data.pack import pack
-from data.report import Tally, drop_findings, merged, note_findings, nothing_left
+from data.report import Tally, drop_findings, limit_of, merged, note_findings, nothing_left
 
 if TYPE_CHECKING:
     from data.prepare import PrepareSettings
@@ -132,7 +132,7 @@ class Spool:
         tallies = self._tallies()
         lengths = _stacked(self._lengths, self._per_row)
         if not len(lengths):
-            raise nothing_left(tallies)
+            raise nothing_left(tallies, limit=limit_of([self._kind]))
         _refuse_unmasked(tallies)
         findings: list[Finding] = []
         train, out = self._split(lengths, held_out, findings)
@@ -141,7 +141,7 @@ class Spool:
             held_out._close()
             other = _stacked(held_out._lengths, held_out._per_row)
             if not len(other):
-                raise nothing_left(held_out._tallies(), "data.eval")
+                raise nothing_left(held_out._tallies(), "data.eval", limit=limit_of([self._kind]))
             counts["eval"] = held_out._write("eval.arrow", np.arange(len(other)), other, findings)
         elif len(out):
             counts["eval"] = self._write("eval.arrow", out, lengths, findings)

@@ -20,6 +20,7 @@ from core.job.exports import findings as export_findings
 from core.job.forecast import Forecast, disk_bytes, forecast
 from core.job.machine import CHECKOUT, Machine, disk_free, installed
 from core.job.memory import trained_weights
+from core.job.model_checks import model_findings
 from core.job.models import (
     EMBEDDED,
     ModelPlace,
@@ -452,6 +453,7 @@ CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _installation,
     _packages,
     _model,
+    model_findings,
     _template,
     _data,
     row_findings,

@@ -35,11 +35,33 @@ def all_findings(
         job, findings = parse_leniently(text, overrides, origin)
         if job is None:
             return findings
-        told = {one.field for one in findings}
         later = checks.check(place(job), machine, home, full=full)
     except FactoryError as error:
         return list(error.findings)
-    return findings + [one for one in later if one.field is None or one.field not in told]
+    told = {one.field for one in findings if one.field}
+    return findings + [one for one in later if not _only_because(one, told)]
+
+
+FOLLOWS = {
+    "keep_best_without_eval": "data.eval",
+    "eval_steps_without_eval": "data.eval",
+    "early_stopping_without_eval": "data.eval",
+    "rewards_missing": "rewards",
+}
+"""Findings about a field that is empty, which is no news where its text was refused and left out."""
+
+
+def _only_because(finding: Finding, told: Collection[str]) -> bool:
+    """Whether a finding only says again what is told of a field already, or follows from its being left out."""
+    if finding.field is not None and finding.field in told:
+        return True
+    left_out = FOLLOWS.get(finding.code)
+    return left_out is not None and any(
+        field == left_out
+        or field.startswith((f"{left_out}.", f"{left_out}["))
+        or left_out.startswith(f"{field}.")
+        for field in told
+    )
 
 
 def fixes(

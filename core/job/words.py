@@ -78,13 +78,19 @@ def findings_of(error: ValidationError, reading: Reading, origin: str) -> list[F
     # A value that could not be read stands as empty: what pydantic says about that is no news.
     told = {finding.field for finding in reading.findings if finding.code != "duplicate_key"}
     wrong = [(path, details) for path, details in by_path.items() if dotted(path) not in told]
-    findings = [_finding(path, details, reading, origin) for path, details in wrong[:MOST]]
+    findings = _without_twins([_finding(path, details, reading, origin) for path, details in wrong[:MOST]])
     if len(wrong) > MOST:
         more = len(wrong) - MOST
         findings.append(
             Finding("more_findings", f"{more:,} more fields are wrong; mend these first.", value=more)
         )
     return findings
+
+
+def _without_twins(findings: list[Finding]) -> list[Finding]:
+    """The findings but those that miss a field which another one found under a wrong name."""
+    meant = {one.params.get("nearest") for one in findings if one.code == "unknown_field"}
+    return [one for one in findings if one.code != "missing_field" or one.field not in meant]
 
 
 def _real_path(detail: ErrorDetails, value: Any) -> FieldPath:
@@ -179,11 +185,21 @@ def _nearest(path: FieldPath, key: str, job: Any) -> str | None:
     close = difflib.get_close_matches(key.lower().replace("-", "_"), names, n=1, cutoff=0.7)
     if close:
         return dotted((*path[:-1], close[0]))
+    longer = [name for name in names if key in name.split("_")]
+    if len(longer) == 1 and len(path) > 1:
+        return dotted((*path[:-1], longer[0]))
     if key in OTHER_NAMES:
-        return OTHER_NAMES[key]
+        return _in_this_stage(OTHER_NAMES[key], job)
     leaves = {name.rsplit(".", 1)[-1]: name for name in reversed(all_fields())}
     close = difflib.get_close_matches(key, leaves, n=1, cutoff=0.8)
     return leaves[close[0]] if close else None
+
+
+def _in_this_stage(name: str, job: Any) -> str:
+    """The same field as the job's stage calls it: where answers are sampled, the limit is that of the prompt."""
+    if name == "stage.max_length" and node_at(("stage", "max_length"), job) is None:
+        return "stage.max_prompt_length"
+    return name
 
 
 def _hint(node: Schema, value: Any) -> str:
