@@ -46,7 +46,17 @@ def text_fields(node: Any, prefix: str = "") -> Iterator[str]:
 
 
 def test_every_text_field_is_known_to_name_a_file_or_not():
-    short = {"model", "data", "data.sources[]", "stage", "method", "engine", "rewards[]", "data[]"}
+    short = {
+        "model",
+        "data",
+        "data.sources[]",
+        "stage",
+        "method",
+        "engine",
+        "rewards[]",
+        "data[]",
+        "export[]",
+    }
     fields = {field for field in text_fields(job_schema())} - short
     unknown = {field for field in fields if field not in NO_PATHS and field not in PATHS}
     assert unknown == set()
