@@ -14,7 +14,7 @@ from core.job.models import locate
 from core.job.shape import shape_of
 from core.runs.folder import Run, list_runs
 from core.runs.states import read_status
-from data.errors import refuse
+from data.errors import FactoryError, refuse
 
 KEPT_FREE = GIB // 2
 """Bytes that nobody takes: the page cache, and the answers' own caches."""
@@ -35,7 +35,11 @@ def need_of(speaker: Speaker, home: Path, *, gpu: bool) -> Need | None:
 
     Raises FactoryError when the model is not there, or its files are broken.
     """
-    shape = shape_of(locate(speaker.name, home, revision=speaker.revision))
+    try:
+        place = locate(speaker.name, home, revision=speaker.revision)
+    except FactoryError as problem:
+        raise _base_gone(speaker, problem) if speaker.adapters else problem from None
+    shape = shape_of(place)
     if shape is None:
         return None
     adapters = sum(_bytes(Path(folder)) for folder in speaker.adapters)
@@ -111,6 +115,14 @@ def check_room(speaker: Speaker, home: Path, machine: Machine, *, gpu: bool) -> 
         "close other models or programs, or wait for the run to end."
     )
     raise refuse("memory_too_small", text, value=speaker.key, needed=int(need.half), free=int(free))
+
+
+def _base_gone(speaker: Speaker, problem: FactoryError) -> FactoryError:
+    text = (
+        f"{speaker.title} is an adapter, and the model it belongs to cannot be had any more "
+        f"({problem.findings[0].message.rstrip('.')}); put that model back, or talk to a merged export."
+    )
+    return refuse("base_gone", text, value=speaker.name)
 
 
 def _bytes(folder: Path) -> int:

@@ -76,6 +76,6 @@ def _refusal(problem: ValidationError, values: dict[str, Any], prefix: str = "")
             known = ", ".join(Settings.model_fields)
             text = f"There is no setting {name!r}; there are {known}."
         else:
-            text = f"{name} {what[:1].lower()}{what[1:]}, not {str(detail['input'])[:80]!r}."
+            text = f"{name} {what[:1].lower()}{what[1:]}, not {repr(detail['input'])[:80]}."
         findings.append(Finding("setting_invalid", text, field=name, value=str(detail["input"])[:200]))
     return FactoryError(findings)

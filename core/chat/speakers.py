@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from data.errors import FactoryError, refuse
 
 ADAPTER_START = "adapter_start"
 """Folder of a run with its adapter as it began, where beginning changed the base (core.training.saving)."""
+
+MOST_LISTED = 200
+"""Runs in a list to choose from; older ones are named by their id."""
 
 
 @dataclass(frozen=True)
@@ -209,8 +213,8 @@ def _weights(run: Run, checkpoint: int | None) -> Path:
 
 
 def list_speakers(home: Path) -> list[dict[str, Any]]:
-    """Everybody who can be talked to, runs newest first, then models: key, title, kind, base, checkpoints."""
-    return [*_runs(home), *_models(home)]
+    """Who can be talked to, the newest MOST_LISTED runs, then models: key, title, kind, base, checkpoints."""
+    return [*islice(_runs(home), MOST_LISTED), *_models(home)]
 
 
 def _runs(home: Path) -> Iterator[dict[str, Any]]:

@@ -291,7 +291,7 @@ def test_a_base_that_is_gone_is_told_before_anything_is_loaded_or_unloaded(
     pool.load(of_model(tiny, place))
     before = [one["weights"] for one in pool.loaded()]
     speaker = find_speaker(place, moved(run, tmp_path, str(place / "gone")))
-    refused("model_not_found", lambda: answer(pool, speaker))
+    refused("base_gone", lambda: answer(pool, speaker))
     assert [one["weights"] for one in pool.loaded()] == before
 
 

@@ -23,17 +23,20 @@ ANSWER = "<b>Yes</b>, the lamp is lit & bright."
 
 
 @pytest.fixture(scope="module")
-def place(zygote: Zygote, tiny: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with a run that learnt one answer, and a larger model that takes its time."""
     home = tmp_path_factory.mktemp("chat") / "home"
+    # Untied, so that it says something before it has learnt anything.
+    tiny = zygote.call("tests.tiny:save_tiny_at", folder=str(home / "models" / "base"), tied=False)
     turns = [
         [{"role": "user", "content": f"Is lamp {n} lit?"}, {"role": "assistant", "content": ANSWER}]
         for n in range(40)
     ]
     data = write_rows(home / "data" / "rows.jsonl", [{"messages": one} for one in turns])
     train = {"max_steps": 60, "learning_rate": 2e-2, "save_steps": 30}
+    method = {"name": "lora", "rank": 8, "alpha": 16, "modules_to_save": ["lm_head"]}
     done = zygote.call(
-        "tests.cpu.jobs:train", job=job(tiny, data, name="pharos", train=train), home=str(home)
+        "tests.cpu.jobs:train", job=job(tiny, data, name="pharos", train=train, method=method), home=str(home)
     )
     assert done["code"] == 0
     zygote.call(
@@ -74,8 +77,7 @@ def test_a_run_answers_beside_its_base_and_what_is_said_of_it_becomes_rows(
     page = tab(board, f"/chat?id={the_run(place).id}")
     expect(page.get_by_test_id("chat-hello")).to_contain_text("pharos")
     page.get_by_test_id("chat-settings").locator("summary").click()
-    page.get_by_test_id("chat-temperature").fill("0.4")
-    page.get_by_test_id("chat-seed").fill("5")
+    page.get_by_test_id("chat-temperature").fill("0")
     page.get_by_test_id("chat-max_tokens").fill("24")
     ask(page, "Is lamp 3 lit?")
     tuned, base = page.get_by_test_id("answer").all()

@@ -6,6 +6,7 @@ import { Turn } from "./chat/turn.js";
 import { eachFrame, fill } from "./dom.js";
 
 const NOBODY = "";
+const named = (one) => (one.kind === "run" ? `${one.title} · ${one.run.slice(0, 13)}` : one.title);
 
 /** Fill the page. */
 export async function start(root) {
@@ -71,13 +72,16 @@ class ChatPage {
   /** Who the address asks for, else the newest run, else the first model. */
   choose() {
     const asked = new URLSearchParams(location.search);
-    const groups = [["run", t("chat.runs")], ["model", t("chat.models")]].map(([kind, label]) => {
+    const model = asked.get("model");
+    // A model that is not in the list, as one in the hub's cache: the server says whether it is there.
+    if (model && !this.speakers.some((one) => one.key === `model:${model}`))
+      this.speakers.push({ key: `model:${model}`, title: model.split("/").at(-1), kind: "model", run: null, finished: true, checkpoints: [], base: null });
+    fill(this.who.select, [["run", t("chat.runs")], ["model", t("chat.models")]].map(([kind, label]) => {
       const all = this.speakers.filter((one) => one.kind === kind);
-      return all.length ? el("optgroup", { label }, all.map((one) => el("option", { value: one.key }, one.kind === "run" ? `${one.title} · ${one.run.slice(0, 13)}` : one.title))) : null;
-    });
-    fill(this.who.select, groups);
-    const wanted = this.speakers.find((one) => one.run && one.run === asked.get("id")) ?? this.speakers.find((one) => one.key === `model:${asked.get("model")}`);
-    if (!wanted && (asked.get("id") || asked.get("model"))) toast(t("chat.not_there"), "err");
+      return all.length ? el("optgroup", { label }, all.map((one) => el("option", { value: one.key }, named(one)))) : null;
+    }));
+    const wanted = this.speakers.find((one) => one.run && one.run === asked.get("id")) ?? this.speakers.find((one) => one.key === `model:${model}`);
+    if (!wanted && asked.get("id")) toast(t("chat.not_there"), "err");
     this.who.select.value = (wanted ?? this.speakers[0]).key;
     this.chosen(asked.get("step"));
     this.input.focus({ preventScroll: true });
@@ -93,7 +97,8 @@ class ChatPage {
     fill(this.beside.select,
       el("option", { value: NOBODY }, t("chat.nobody")),
       one.base ? el("option", { value: one.base }, t("chat.base", { name: one.base_title })) : null,
-      others.map((other) => el("option", { value: other.key }, other.kind === "run" ? `${other.title} · ${other.run.slice(0, 13)}` : other.title)));
+      [...one.checkpoints].reverse().map((at) => el("option", { value: `run:${one.run}@${at}` }, `${one.title} · ${t("chat.at_step", { n: number(at) })}`)),
+      others.map((other) => el("option", { value: other.key }, named(other))));
     this.beside.select.value = one.base ?? NOBODY;
     this.begin();
   }
@@ -106,8 +111,8 @@ class ChatPage {
     const first = { key: this.key_of_first, title: this.speaker.title, is_base: false };
     const beside = this.beside.select.value;
     if (beside === NOBODY) return [first];
-    const other = this.speakers.find((one) => one.key === beside);
-    return [first, { key: beside, title: other?.title ?? this.speaker.base_title, is_base: beside === this.speaker.base }];
+    const is_base = beside === this.speaker.base;
+    return [first, { key: beside, title: is_base ? this.speaker.base_title : this.beside.select.selectedOptions[0].textContent, is_base }];
   }
 
   /** A new conversation with who is chosen now. */

@@ -44,7 +44,7 @@ class ModelsPage {
       el("td.num", {}, model.bytes ? bytes(model.bytes) : "–"),
       el("td", { title: moment(model.created) }, ago(model.created)),
       el("td.do", {}, el("div.btns", {},
-        this.features.chat ? el("a.btn.small", { href: `/chat?model=${encodeURIComponent(model.id)}` }, t("run.chat")) : null,
+        this.features.chat ? el("a.btn.small", { href: `/chat${query(model.from_run ? { id: model.from_run } : { model: model.where })}` }, t("run.chat")) : null,
         this.features.export && model.from_run ? el("a.btn.small", { href: `/run?id=${encodeURIComponent(model.from_run)}` }, t("run.export")) : null,
         el("a.btn.small", { href: `/new${query({ yaml: use })}` }, t("models.train")),
         model.deletable ? el("button.btn.small.danger", { type: "button", "aria-label": t("models.delete_one", { name: model.name }), onclick: () => this.remove(model) }, t("run.delete")) : null)));
