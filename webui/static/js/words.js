@@ -56,6 +56,9 @@ export function settingText(value) {
   return JSON.stringify(value);
 }
 
+/** A dotted name that may break behind a dot or an underscore. */
+export const breakable = (name) => name.split(/(?<=[._])/).flatMap((part) => [part, el("wbr")]);
+
 /** Plain settings with dotted names: {"train.learning_rate": 1e-3, ...}; empty lists and objects stay values. */
 export function dotted(values, before = "") {
   const found = {};

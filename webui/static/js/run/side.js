@@ -1,7 +1,7 @@
 // The column at the right: the machine, checkpoints, what happened, settings.
 import { bytes, el, figure, number, t } from "../base.js";
 import { fill, put, sign } from "../dom.js";
-import { ALIVE, clock, dotted, ENDED, eventWords, gib, moment, settingText } from "../words.js";
+import { ALIVE, breakable, clock, dotted, ENDED, eventWords, gib, moment, settingText } from "../words.js";
 
 const MOST = 100; // events shown
 
@@ -86,7 +86,7 @@ export class Side {
     if (this.settingsOf === detail.id || !detail.job) return;
     this.settingsOf = detail.id;
     const own = detail.defaults_changed ?? {};
-    const row = ([name, value]) => el("tr", {}, el("th.mono", { scope: "row" }, name), el("td.num", {}, settingText(value)));
+    const row = ([name, value]) => el("tr", {}, el("th.mono", { scope: "row" }, breakable(name)), el("td.num", {}, settingText(value)));
     const rest = Object.entries(dotted(detail.job)).filter(([name]) => !(name in own));
     fill(this.settings, el("div.card-head", {}, el("h2", {}, t("side.settings")), el("a.btn.small.plain", { href: `/api/runs/${detail.id}/files/job`, download: true }, sign("down", 14), t("side.yaml"))),
       el("table.t.slim.settings", {}, el("caption.hide", {}, t("side.own")), el("tbody", {}, Object.entries(own).map(row))),
