@@ -151,6 +151,7 @@ def _show_end(ended: Export) -> None:
         from data.errors import Finding
 
         show_findings([Finding(ended.error["code"], ended.error["message"])], err=True)
+        say(f"Its output: {ended.log}", err=True)
     else:
         say(f"{ended.path}  ({byte_size(ended.record.get('bytes') or 0)})")
         lines = [("verified", text) for text in ended.record.get("verified_by") or []]

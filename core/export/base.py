@@ -72,8 +72,8 @@ def gguf_refusals(quant: str, kind: str, facts: Facts, *, plain: tuple[str, ...]
     if quant not in plain and not facts.llama_cpp:
         yield Finding(
             "export_quant_missing",
-            f"Quant {quant!r} needs the package llama-cpp-python, which is not installed; run: pip install "
-            f"llama-cpp-python, or take {' or '.join(plain)}.",
+            f"Quant {quant!r} needs the package llama-cpp-python, which is not installed; run: factory env install "
+            f"gguf, or take {' or '.join(plain)}.",
             field="quant",
             value=quant,
         )

@@ -58,6 +58,11 @@ class Export:
         return Path(place) if self.state == "done" and place else None
 
     @property
+    def log(self) -> Path:
+        """What its process printed."""
+        return self.run.exports / f"{self.name}.log"
+
+    @property
     def error(self) -> dict[str, Any] | None:
         """Code and sentence of what ended it, when it failed."""
         if self.state != "failed":
@@ -69,7 +74,14 @@ class Export:
         kept = ("target", "spec", "phase", "share", "started", "ended", "bytes", "verified_by", "notes")
         told = {key: self.record.get(key) for key in kept}
         path = str(self.path) if self.path else None
-        return {"name": self.name, "state": self.state, **told, "path": path, "error": self.error}
+        return {
+            "name": self.name,
+            "state": self.state,
+            **told,
+            "path": path,
+            "log": str(self.log),
+            "error": self.error,
+        }
 
 
 def list_exports(run: Run) -> list[Export]:
