@@ -3,85 +3,92 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.security.conftest import ROOT
 
 PROGRAM = """
-import asyncio, json, sys
+import asyncio, json, os, sys
 from pathlib import Path
 import httpx
 from fastapi import FastAPI
 from webui.board import blocks, mount_arguments
 import gradio as gr
 
-kind, launched, secret = sys.argv[1], sys.argv[2] == "launched", sys.argv[3]
+secret = sys.argv[1]
 file = {"path": secret, "meta": {"_type": "gradio.FileData"}}
-component, payload = {
+KINDS = {
     "file": (gr.File, file),
     "image": (gr.Image, file),
     "chatbot": (gr.Chatbot, [{"role": "user", "content": [{"type": "file", "file": file}]}]),
     "multimodal": (gr.MultimodalTextbox, {"text": "", "files": [file]}),
-}[kind]
-with gr.Blocks(analytics_enabled=False) as demo:
-    given, shown = component(), gr.JSON()
-    gr.Button().click(lambda value: str(value), given, shown, api_name="echo")
-demo.has_launched = launched
-arguments = {**mount_arguments(), "head": "", "theme": None}
-app = gr.mount_gradio_app(FastAPI(), demo, path="/", **arguments)
+}
 
-async def ask():
+def cached():
+    cache = Path(os.environ["GRADIO_TEMP_DIR"])
+    return {str(path) for path in cache.rglob("*") if path.is_file()} if cache.is_dir() else set()
+
+async def ask(kind, launched):
+    component, payload = KINDS[kind]
+    before = cached()
+    with gr.Blocks(analytics_enabled=False) as demo:
+        given, shown = component(), gr.JSON()
+        gr.Button().click(lambda value: str(value), given, shown, api_name="echo")
+    demo.has_launched = launched
+    app = gr.mount_gradio_app(FastAPI(), demo, path="/", **{**mount_arguments(), "head": "", "theme": None})
     async with app.router.lifespan_context(app):
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            told = ""
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
             begun = await client.post("/gradio_api/call/echo", json={"data": [payload]})
+            told = begun.text
             if begun.status_code == 200:
-                done = await client.get("/gradio_api/call/echo/" + begun.json()["event_id"])
-                told += done.text
-            told += begun.text
-            cache = Path(__import__("os").environ["GRADIO_TEMP_DIR"])
-            copies = [str(path) for path in cache.rglob("*") if path.is_file()] if cache.is_dir() else []
+                told += (await client.get("/gradio_api/call/echo/" + begun.json()["event_id"])).text
+            copies = sorted(cached() - before)
             read = [(await client.get("/gradio_api/file=" + path)).text for path in copies]
-            print(json.dumps({"told": told, "copies": copies, "read": read, "ours": blocks(Path("/x")).has_launched}))
+    return {"told": told, "copies": copies, "read": read}
 
-asyncio.run(ask())
+async def everything():
+    found = {kind: await ask(kind, True) for kind in KINDS}
+    found["as mounted"] = await ask("file", False)
+    found["ours"] = blocks(Path("/nowhere")).has_launched
+    print(json.dumps(found))
+
+asyncio.run(everything())
 """
 
 
-def read_through(kind: str, launched: str, tmp_path: Path) -> dict[str, object]:
-    """What comes of asking a mounted Gradio app for a file of the server through a component."""
-    secret = tmp_path / "secret.png"
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What comes of asking a mounted Gradio app for a file of the server, through each component that takes files."""
+    folder = tmp_path_factory.mktemp("f1")
+    secret = folder / "secret.png"
     secret.write_text("root:x:0:0 the secret")
-    import os
-
-    environment = {**os.environ, "GRADIO_TEMP_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "GRADIO_TEMP_DIR": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, kind, launched, str(secret)],
-        cwd=tmp_path,
+        [sys.executable, "-c", PROGRAM, str(secret)],
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    answer: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
 
 @pytest.mark.parametrize("kind", ["file", "image", "chatbot", "multimodal"])
-def test_f1_no_component_copies_a_file_of_the_server(kind, tmp_path):
-    answer = read_through(kind, "launched", tmp_path)
-    assert answer["copies"] == [] and "the secret" not in str(answer) and "error" in str(answer["told"])
-    assert answer["ours"] is True
+def test_f1_no_component_copies_a_file_of_the_server(told, kind):
+    answer = told[kind]
+    assert answer["copies"] == [] and "the secret" not in str(answer) and "error" in answer["told"]
+    assert told["ours"] is True
 
 
-def test_f1_would_be_seen(tmp_path):
-    answer = read_through("file", "as mounted", tmp_path)
-    assert "the secret" in str(answer["read"]), "Gradio has closed the hole itself; this control can go"
+def test_f1_would_be_seen(told):
+    assert "the secret" in str(told["as mounted"]["read"]), "Gradio has closed the hole; this control can go"
 
 
 @pytest.mark.parametrize(
@@ -144,8 +151,6 @@ def test_what_gradio_reads_from_the_environment_is_overruled(tmp_path):
         "import gradio.utils\n"
         "print(*(os.environ['GRADIO_' + one] for one in ('ANALYTICS_ENABLED', 'SSR_MODE', 'MCP_SERVER')))\n"
     )
-    import os
-
     environment = {
         **os.environ,
         "GRADIO_ANALYTICS_ENABLED": "True",
