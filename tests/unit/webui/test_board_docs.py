@@ -17,7 +17,7 @@ def test_the_examples_run_as_they_stand(board, home, tmp_path, monkeypatch):
     """Against a real server; the run waits in the queue, since training is not what is shown."""
     from core.launchers import local
 
-    monkeypatch.setattr(local, "_spawn", lambda run, lock, ticket: os.getpid())
+    monkeypatch.setattr(local, "_spawn", lambda *_: os.getpid())
     assert shutil.which("curl"), "apt install curl"
     program = re.search(r"## REST.*?```sh\n(.*?)```", DOCS, re.DOTALL)
     assert program

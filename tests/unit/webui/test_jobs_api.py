@@ -33,7 +33,7 @@ def no_start(monkeypatch):
     """Runs are written and queued, but nothing is trained: the line is held by somebody else."""
     from core.launchers import local
 
-    monkeypatch.setattr(local, "_spawn", lambda run, lock, ticket: os.getpid())
+    monkeypatch.setattr(local, "_spawn", lambda *_: os.getpid())
 
 
 def test_a_job_is_checked_with_everything_that_is_wrong_at_once(board, persona):
