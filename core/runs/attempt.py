@@ -147,8 +147,9 @@ class Attempt:
         records, self.heard_to = read_records(self.run.events, self.heard_to)
         for record in records:
             self.said.hear(record)
-        if self.said.total_steps is not None:
+        if self.said.total_steps not in (None, self.book.record.get("total_steps")):
             self.book.record["total_steps"] = self.said.total_steps
+            self.book.save()  # at once: lists tell the time left from it
         if (self.said.ready or self.said.done) and self.book.state == "starting":
             self.book.enter("running")
 

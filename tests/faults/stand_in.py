@@ -44,8 +44,10 @@ def _finish(run: Run, journal: Journal) -> None:
 
 def train(run: Run, journal: Journal, seconds: float) -> int:
     """Steps of a tenth of a second for `seconds`, then a model; stops and saves when asked."""
+    steps = round(seconds * 10)
     journal.append({"event": "ready", "pid": os.getpid()})
-    for step in range(1, round(seconds * 10) + 1):
+    journal.append({"event": "start", "total_steps": steps})
+    for step in range(1, steps + 1):
         time.sleep(0.1)
         journal.append({"event": "metric", "step": step, "values": {"loss": 1.0 / step}})
         if asked or run.stop_file.exists():

@@ -46,6 +46,13 @@ def test_stop_saves_at_the_next_step_and_resume_goes_on_from_there(home: Path) -
     assert over(run).state == "stopped"
 
 
+def test_a_run_that_runs_tells_how_many_steps_it_has(home: Path) -> None:
+    run = start(home, "train", 30)
+    assert until(run, lambda status: status.record.get("total_steps") == 300).state in ("starting", "running")
+    local.stop(run, now=True)
+    over(run)
+
+
 def test_a_killed_training_process_is_a_failed_run_with_the_reason(home: Path) -> None:
     run = start(home, "train", 30)
     os.kill(child(run), signal.SIGKILL)
