@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 OURS = ("core", "data", "webui")
 HEAVY = ("torch", "transformers", "trl", "peft", "datasets", "accelerate", "gradio")
 
+BROWSER = ("gradio", "fastapi", "starlette", "uvicorn")
+
 # Who may import whom, at module level and inside functions alike; a room may always import itself.
 # core.training is started by name; only it and the heavy halves of stages, methods and engines touch it.
 SPECS = {"core.job", "core.stages", "core.methods", "core.engines", "core.rewards", "core.export"}
@@ -98,6 +100,16 @@ def test_light_rooms_stay_light_in_a_fresh_process():
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (answer.stdout.strip(), answer.stderr) == ("[]", "")
+
+
+def test_the_core_knows_no_browser():
+    wrong = []
+    for name, path in modules().items():
+        tree = ast.parse(path.read_text("utf-8"))
+        foreign = {one.partition(".")[0] for one in _imports(tree, deep=True)} & set(BROWSER)
+        if foreign and room_of(name) != "webui":
+            wrong.append(f"{name} -> {sorted(foreign)}")
+    assert wrong == []
 
 
 def test_the_board_brings_gradio_and_none_of_the_training_libraries():
