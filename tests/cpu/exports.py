@@ -332,3 +332,14 @@ def gguf_answers(folder: str) -> int:
     with torch.no_grad():
         out = model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=4, do_sample=False)
     return int(out.shape[1]) - 3
+
+
+def little_memory(run: str, spec: dict[str, Any], free: int) -> dict[str, Any]:
+    """Export where the machine says that only so many bytes of memory are free."""
+    from dataclasses import replace
+
+    from core.training.export import work
+
+    machine = replace(work.this_machine(), memory_free=free)
+    work.this_machine = lambda: machine  # type: ignore[assignment] - this process ends with the test
+    return make(run, spec)

@@ -395,6 +395,15 @@ def test_a_disk_that_is_too_small_is_told_before_the_work(bench: Bench, tmp_path
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
+def test_too_little_memory_is_told_in_numbers_before_anything_is_loaded(bench: Bench) -> None:
+    spec = {"name": "merged"}
+    made = bench.zygote.call(
+        "tests.cpu.exports:little_memory", run=str(bench.lora), spec=spec, free=300 << 20
+    )
+    assert made["error"]["code"] == "memory_too_small" and made["left"] == []
+    assert "300 MiB are free" in made["error"]["message"] and "--dtype bf16" in made["error"]["message"]
+
+
 def test_another_place_is_filled_and_never_overwritten(bench: Bench, tmp_path: Path) -> None:
     place = tmp_path / "new" / "place"
     made = bench.export(bench.lora, "card", out=str(place))
