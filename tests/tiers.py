@@ -15,6 +15,7 @@ TIERS = ("slow", "engines")
 
 ALLOWED_SKIPS: dict[str, str] = {
     "tests/faults/*": "needs root",
+    "tests/cpu/test_trackers.py*": "is not installed",  # trackers are no part of requirements.txt
     "tests/security/*": "needs root",
 }
 """Tests that may skip: a pattern of test ids, and the reason that must be in the skip's own words."""

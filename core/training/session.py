@@ -22,6 +22,7 @@ from core.runs import checkpoints, events
 from core.runs.events import EventWriter
 from core.runs.folder import Run
 from core.stages import stage_module
+from core.training import trackers
 from core.training.callbacks import RunCallback
 from core.training.context import Context
 from core.training.model import load_model, load_tokenizer
@@ -40,7 +41,6 @@ def train(run: Run, stop: StopRequest) -> None:
     user can mend.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(run.path / "tensorboard"))
     logging.disable_progress_bar()
     session = _Session(run, stop)
     prepared = session.prepare()
@@ -101,6 +101,7 @@ class _Session:
 
     def build(self, model: Any, prepared: Prepared) -> Any:
         """The stage's trainer, tied to the run folder."""
+        trackers.prepare(self._job.report_to, self._run)
         self._callback = self._watch(model)
         self._eval_rows = Dataset.from_file(str(prepared.eval)) if prepared.eval else None
         trainer = self._stage.build(
