@@ -50,8 +50,9 @@ class RunPage {
   async begin() {
     const { cards, progress, charts, samples, side, exports } = this.parts;
     this.body = this.root.querySelector(".body");
+    this.left = el("div.run-left", {}, charts.element, samples.element, this.log.element);
     this.body.replaceChildren(cards.element, progress.element, progress.tiles,
-      el("div.run-main", {}, el("div.run-left", {}, charts.element, samples.element, this.log.element), side.element));
+      el("div.run-main", {}, this.left, side.element));
     side.element.prepend(exports.element);
     this.draw();
     const path = `/runs/${this.id}`;
@@ -128,6 +129,9 @@ class RunPage {
   draw() {
     document.title = `${this.title} · Factory`;
     for (const part of Object.values(this.parts)) part.draw();
+    // While it trains the curves are the news; afterwards it is what the model says now.
+    const samples = this.parts.samples.element;
+    if (this.detail.state === "succeeded" && this.left.firstElementChild !== samples) this.left.prepend(samples);
   }
 
   get title() {
