@@ -14,6 +14,7 @@ from core.job.spec import JobSpec
 from core.methods.adapter import CHANGING_BASE
 from core.runs import checkpoints
 from core.runs.folder import ID, Run, find_run, list_runs
+from core.runs.weights import weights_of, whole_steps
 from core.stages import stage_module
 from data.errors import FactoryError, refuse
 
@@ -134,7 +135,7 @@ def of_run(run: Run, checkpoint: int | None = None) -> Speaker:
     """What a run made, or one of its checkpoints. Raises FactoryError when there is none, or it gives scores only."""
     job = _job(run)
     _may_talk(run, job)
-    folder = _weights(run, checkpoint)
+    folder = weights_of(run, checkpoint)
     at = "" if checkpoint is None else f"@{checkpoint}"
     title = job.name or run.id
     made = Speaker(
@@ -192,26 +193,6 @@ def _may_talk(run: Run, job: JobSpec) -> None:
         raise refuse("speaker_is_a_judge", text, value=run.id)
 
 
-def _weights(run: Run, checkpoint: int | None) -> Path:
-    whole = [step for one in checkpoints.complete(run) if (step := checkpoints.step_of(one)) is not None]
-    if checkpoint is not None:
-        folder = run.checkpoints / f"checkpoint-{checkpoint}"
-        if not checkpoints.is_complete(folder):
-            known = f"it has {', '.join(map(str, whole))}" if whole else "it has none"
-            text = f"Run {run.id} has no whole checkpoint of step {checkpoint}: {known}."
-            raise refuse("checkpoint_not_found", text, field="checkpoint", value=checkpoint, steps=whole)
-        return folder
-    if not checkpoints.is_complete(run.model):
-        last = (
-            f"talk to its newest checkpoint with --checkpoint {whole[-1]}"
-            if whole
-            else "it made no checkpoint either"
-        )
-        text = f"Run {run.id} has no finished model: {last}."
-        raise refuse("model_not_there", text, value=run.id, steps=whole)
-    return run.model
-
-
 def list_speakers(home: Path) -> list[dict[str, Any]]:
     """Who can be talked to, the newest MOST_LISTED runs, then models: key, title, kind, base, checkpoints."""
     return [*islice(_runs(home), MOST_LISTED), *_models(home)]
@@ -224,7 +205,7 @@ def _runs(home: Path) -> Iterator[dict[str, Any]]:
             _may_talk(run, job)
         except FactoryError:
             continue  # a list shows what works; opening the run tells what does not
-        steps = [step for one in checkpoints.complete(run) if (step := checkpoints.step_of(one)) is not None]
+        steps = whole_steps(run)
         done = checkpoints.is_complete(run.model)
         if not done and not steps:
             continue

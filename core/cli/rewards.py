@@ -108,11 +108,8 @@ def _sampled(
 ) -> list[list[str]]:
     """Answers of the job's model, by a child process."""
     import json
-    import subprocess
-    import sys
 
-    from core.job.machine import CHECKOUT
-    from data.errors import FactoryError, Finding
+    from core.job.counting import ask_child
 
     request = {
         "job": job.model_dump(mode="json"),
@@ -121,19 +118,7 @@ def _sampled(
         "answers": count,
         "tokens": tokens,
     }
-    child = subprocess.run(
-        [sys.executable, "-m", "core.training.bench"],
-        input=json.dumps(request),
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if child.returncode == 2:
-        raise FactoryError([Finding(**one) for one in json.loads(child.stdout)["findings"]])
-    if child.returncode:
-        raise RuntimeError(f"sampling ended with {child.returncode}: {child.stderr[-4000:]}")
-    answers: list[list[str]] = json.loads(child.stdout)["answers"]
+    answers: list[list[str]] = json.loads(ask_child("core.training.bench", json.dumps(request)))["answers"]
     return answers
 
 

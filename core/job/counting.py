@@ -42,21 +42,27 @@ def probed(plan: Plan, home: Path) -> Plan:
 
 def ask(module: str, plan: Plan, home: Path, *more: str) -> str:
     """What a child process of core.training answers to the plan's job. Raises FactoryError with what it refuses."""
+    return ask_child(module, plan.job_spec.model_dump_json(), str(home), *more)
+
+
+def ask_child(module: str, question: str, *words: str) -> str:
+    """What `python -m module WORDS` answers to a question on its stdin (core.training.answering), as text.
+
+    Raises FactoryError with what it refuses, and RuntimeError with its last words when it crashes.
+    """
     child = subprocess.run(
-        [sys.executable, "-m", module, str(home), *more],
-        input=plan.job_spec.model_dump_json(),
+        [sys.executable, "-m", module, *words],
+        input=question,
         cwd=CHECKOUT,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
     )
     if child.returncode == 2:
         raise FactoryError([Finding(**one) for one in json.loads(child.stdout)["findings"]])
+    if child.returncode == -9:
+        raise refuse("out_of_memory", "memory ran out in the trial; take a smaller batch or shorter rows.")
     if child.returncode:
-        if child.returncode == -9:
-            raise refuse(
-                "out_of_memory", "memory ran out in the trial; take a smaller batch or shorter rows."
-            )
         raise RuntimeError(f"{module} ended with {child.returncode}: {child.stderr[-4000:]}")
     return child.stdout
 

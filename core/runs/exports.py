@@ -23,6 +23,7 @@ from core.runs import checkpoints
 from core.runs.folder import Run
 from core.runs.locks import is_held, take
 from core.runs.storage import read_json, refusal, write_json
+from core.runs.weights import weights_of
 from data.errors import refuse
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -128,25 +129,6 @@ def start(
     except OSError as error:
         raise refusal(error, run.exports) from error
     return Export(run, name, "starting", record), child
-
-
-def weights_of(run: Run, checkpoint: int | None) -> Path:
-    """The folder that an export takes: the finished model, or the whole checkpoint of a step. Raises FactoryError."""
-    whole = [
-        step for folder in checkpoints.complete(run) if (step := checkpoints.step_of(folder)) is not None
-    ]
-    if checkpoint is not None:
-        folder = run.checkpoints / f"checkpoint-{checkpoint}"
-        if not checkpoints.is_complete(folder):
-            known = f"it has {', '.join(map(str, whole))}" if whole else "it has none"
-            text = f"Run {run.id} has no whole checkpoint of step {checkpoint}: {known}."
-            raise refuse("checkpoint_not_found", text, field="checkpoint", value=checkpoint, steps=whole)
-        return folder
-    if not checkpoints.is_complete(run.model):
-        last = f"take its checkpoint with --checkpoint {whole[-1]}" if whole else "train it first"
-        text = f"Run {run.id} has no finished model to export: {last}."
-        raise refuse("model_not_there", text, value=run.id, steps=whole)
-    return run.model
 
 
 def cancel(export: Export) -> Export:

@@ -7,7 +7,6 @@ sampled as the job's stage samples. Exit code 2 and {"findings": [...]} when the
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ from transformers import set_seed
 from transformers.utils import logging
 
 from core.job.spec import JobSpec
+from core.training.answering import answer
 from core.training.model import adapter_folder, load_model, load_tokenizer
-from data.errors import FactoryError
 
 AT_ONCE = 32
 """Answers generated in one batch."""
@@ -74,18 +73,16 @@ def _batch(model: Any, tokenizer: Any, texts: list[str], stage: Any, count: int,
 
 
 def main() -> int:
-    """Answer one request; what the libraries say goes to stderr."""
-    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    request = json.loads(sys.stdin.read())
-    job, home = JobSpec.model_validate(request["job"]), Path(request["home"])
-    try:
-        made = sample(job, home, request["prompts"], request["answers"], request["tokens"])
-    except FactoryError as refusal:
-        json.dump({"findings": [finding.to_json() for finding in refusal.findings]}, answer)
-        return 2
-    json.dump({"answers": made}, answer)
-    return 0
+    """Answer one request: {job, home, prompts, answers, tokens}."""
+
+    def answers(text: str) -> dict[str, Any]:
+        asked = json.loads(text)
+        job = JobSpec.model_validate(asked["job"])
+        return {
+            "answers": sample(job, Path(asked["home"]), asked["prompts"], asked["answers"], asked["tokens"])
+        }
+
+    return answer(answers)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ Exit code 2 and {"findings": [...]} when the job cannot be ejected.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -21,12 +20,13 @@ from datasets import Dataset
 from core.job.schedule import schedule
 from core.job.spec import JobSpec
 from core.training import eject_script
+from core.training.answering import answer
 from core.training.context import Context
 from core.training.faults import explain
 from core.training.feedback import split_answers
 from core.training.model import load_tokenizer, model_folder
 from core.training.rows import rows_for
-from data.errors import refuse
+from data.errors import FactoryError, refuse
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
 
@@ -110,19 +110,18 @@ def _plain(rows: Dataset) -> Iterator[dict[str, Any]]:
 
 
 def main() -> int:
-    """Read the job from stdin, write the answer to stdout; what the libraries say goes to stderr."""
-    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    """Read the job from stdin, write what was written to stdout."""
     home, folder = Path(sys.argv[1]), Path(sys.argv[2])
-    try:
+
+    def ejected(text: str) -> dict[str, Any]:
         if folder.exists():
             raise refuse("target_exists", f"{folder} exists already; choose another folder with --out.")
-        told = eject(JobSpec.model_validate_json(sys.stdin.read()), home, folder)
-    except Exception as problem:
-        json.dump({"findings": [finding.to_json() for finding in explain(problem, home)]}, answer)
-        return 2
-    json.dump(told, answer)
-    return 0
+        try:
+            return eject(JobSpec.model_validate_json(text), home, folder)
+        except Exception as problem:
+            raise FactoryError(explain(problem, home)) from problem
+
+    return answer(ejected)
 
 
 if __name__ == "__main__":

@@ -6,16 +6,14 @@ Exit code 2 and {"findings": [...]} when the job cannot be prepared.
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from pathlib import Path
 
 from core.job.plan import Counts
 from core.job.spec import JobSpec
+from core.training.answering import answer
 from core.training.model import load_tokenizer
 from core.training.rows import rows_for
-from data.errors import FactoryError
 
 
 def measure(job: JobSpec, home: Path) -> Counts:
@@ -36,16 +34,9 @@ def measure(job: JobSpec, home: Path) -> Counts:
 
 
 def main() -> int:
-    """Read the job from stdin, write the counts to stdout; everything else the libraries say goes to stderr."""
-    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    try:
-        counts = measure(JobSpec.model_validate_json(sys.stdin.read()), Path(sys.argv[1]))
-    except FactoryError as refusal:
-        json.dump({"findings": [finding.to_json() for finding in refusal.findings]}, answer)
-        return 2
-    answer.write(counts.model_dump_json())
-    return 0
+    """Read the job from stdin, write the counts to stdout."""
+    home = Path(sys.argv[1])
+    return answer(lambda text: measure(JobSpec.model_validate_json(text), home).model_dump(mode="json"))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ saved. Exit code 2 and {"findings": [...]} when the job cannot be run.
 from __future__ import annotations
 
 import json
-import os
 import resource
 import shutil
 import sys
@@ -26,10 +25,12 @@ from datasets import Dataset
 from core.job.spec import JobSpec
 from core.runs.folder import Run
 from core.training import session
+from core.training.answering import answer
 from core.training.callbacks import RunCallback
 from core.training.faults import explain
 from core.training.rows import rows_for
 from core.training.stop import StopRequest
+from data.errors import FactoryError
 
 STEPS = 2
 
@@ -124,17 +125,16 @@ def _peak() -> int:
 
 
 def main() -> int:
-    """Read the job from stdin, write the measurement to stdout; what the libraries say goes to stderr."""
-    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    """Read the job from stdin, write the measurement to stdout."""
     home = Path(sys.argv[1])
-    try:
-        measured = probe(JobSpec.model_validate_json(sys.stdin.read()), home)
-    except Exception as problem:
-        json.dump({"findings": [finding.to_json() for finding in explain(problem, home)]}, answer)
-        return 2
-    json.dump(measured, answer)
-    return 0
+
+    def measured(text: str) -> dict[str, Any]:
+        try:
+            return probe(JobSpec.model_validate_json(text), home)
+        except Exception as problem:
+            raise FactoryError(explain(problem, home)) from problem
+
+    return answer(measured)
 
 
 if __name__ == "__main__":

@@ -123,11 +123,11 @@ def test_a_run_without_a_model_says_what_it_has(run: Run, tmp_path: Path) -> Non
     shutil.copytree(run.path, other.path)
     shutil.rmtree(other.model)
     with pytest.raises(
-        FactoryError, match="no finished model to export: take its checkpoint with --checkpoint 3"
+        FactoryError, match="no finished model: take its newest checkpoint with --checkpoint 3"
     ):
         exports.start(other, {"name": "merged"})
     shutil.rmtree(other.checkpoints)
-    with pytest.raises(FactoryError, match="no finished model to export: train it first"):
+    with pytest.raises(FactoryError, match="no finished model: it made no checkpoint either"):
         exports.start(other, {"name": "merged"})
 
 

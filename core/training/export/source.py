@@ -17,8 +17,8 @@ from transformers import (
 from core.job.models import check_folder, locate, parameter_count, read_config
 from core.job.spec import JobSpec, ModelSpec
 from core.methods.adapter import CHANGING_BASE
-from core.runs.exports import weights_of
 from core.runs.folder import Run
+from core.runs.weights import weights_of
 from core.stages import stage_module
 from core.training.export.reader import describe, render
 from core.training.model import load_tokenizer_of, model_folder
