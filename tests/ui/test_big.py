@@ -80,6 +80,7 @@ def test_a_drag_zooms_all_curves_and_a_double_click_shows_all_again(board: Board
     ready(page, board.url(f"/run?id={ten[1].id}"))
     plot = page.locator("[data-chart=loss] .u-over")
     plot.wait_for()
+    plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 60)
