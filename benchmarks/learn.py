@@ -236,10 +236,13 @@ def stages() -> dict[str, Stage]:
     right = [row["answer"] for row in sums(True)]
     learnt = [row["messages"][1]["content"] for row in facts()]
     asked = [row["messages"][0]["content"] for row in facts()]
-    margin = both(
-        held_out("eval_margin", lambda first, last: last - first > 0.5),
-        held_out("eval_accuracy", lambda first, last: last > 0.9),
-    )
+
+    def margin(rise: float) -> Callable[..., Any]:
+        return both(
+            held_out("eval_margin", lambda first, last: last - first > rise),
+            held_out("eval_accuracy", lambda first, last: last > 0.9),
+        )
+
     return {
         "pretrain": Stage(
             diary(0, 120),
@@ -273,15 +276,15 @@ def stages() -> dict[str, Stage]:
             held_out("eval_accuracy", lambda first, last: last > 0.9),
         ),
         "dpo": Stage(
-            pairs(0, 80), pairs(500, 540), {"stage": "dpo", "train": {**two, "max_steps": 20}}, margin
+            pairs(0, 80), pairs(500, 540), {"stage": "dpo", "train": {**two, "max_steps": 20}}, margin(0.5)
         ),
         "orpo": Stage(
-            pairs(0, 80), pairs(500, 540), {"stage": "orpo", "train": {**two, "max_steps": 30}}, margin
+            pairs(0, 80), pairs(500, 540), {"stage": "orpo", "train": {**two, "max_steps": 30}}, margin(0.1)
         ),
         "kto": Stage(
             thumbs(0, 60),
             thumbs(500, 520),
-            {"stage": "kto", "train": {**two, "max_steps": 30}},
+            {"stage": "kto", "train": {**two, "max_steps": 20}},
             both(
                 held_out("eval_reward/chosen", lambda first, last: last - first > 0.05),
                 held_out("eval_reward/rejected", lambda first, last: first - last > 0.05),

@@ -34,8 +34,12 @@ def held_out_loss(trainer: Any) -> float:
             prediction_loss_only=True,
             metric_key_prefix="eval",
         )
-    for kind in getattr(trainer, "_metrics", {}).values():
-        kind.clear()  # trl 1.12 would add these to the next record
+    # trl 1.12 would add what it counted here to the next record: orpo and cpo keep it under another name.
+    for kind in (
+        *getattr(trainer, "_metrics", {}).values(),
+        getattr(trainer, "_stored_metrics", {}).get("eval", {}),
+    ):
+        kind.clear()
     trainer.model.train()
     return float(output.metrics["eval_loss"])
 

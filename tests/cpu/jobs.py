@@ -492,3 +492,20 @@ def share_right(model: str, rows: list[dict[str, Any]], count: int, seed: int) -
         texts = tokenizer.batch_decode(out[:, ids.shape[1] :], skip_special_tokens=True)
         right += sum(text.strip() == row["answer"] for text in texts)
     return right / (count * len(rows))
+
+
+def metrics_left_over(job: dict[str, Any], home: str) -> dict[str, Any]:
+    """Train, and the names of held-out metrics that the baseline's evaluation left for the next record."""
+    from core.training import session
+
+    left: list[str] = []
+    plain = session.held_out_loss
+
+    def looked(trainer: Any) -> float:
+        loss = plain(trainer)
+        for kept in (getattr(trainer, "_metrics", {}), getattr(trainer, "_stored_metrics", {})):
+            left.extend(name for name, values in kept.get("eval", {}).items() if values)
+        return loss
+
+    session.held_out_loss = looked
+    return {**train(job, home), "left": left}

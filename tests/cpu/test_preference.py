@@ -146,3 +146,20 @@ def _learnt(stage: str, values: dict[str, float]) -> bool:
         values["eval_accuracy"] > 0.9
         and values["eval_margin" if stage != "reward" else "eval_margin"] > margin
     )
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_loss_before_training_leaves_nothing_for_the_first_evaluation(
+    zygote: Zygote, tiny: str, home: Path, tmp_path: Path, stage: str
+) -> None:
+    template = tmp_path / "tight.jinja"
+    template.write_text(TIGHT, "utf-8")
+    data = {
+        "path": write_rows(tmp_path / "rows.jsonl", rows_of(stage, 16)),
+        "eval": write_rows(tmp_path / "eval.jsonl", rows_of(stage, 8, start=60)),
+    }
+    asked = job(tiny, data, STAGES[stage], str(template), method="full", train={"max_steps": 1})
+    done = zygote.call("tests.cpu.jobs:metrics_left_over", job=asked, home=str(home))
+    assert done["code"] == 0, done["events"][-1]
+    assert done["left"] == []
+    assert any(event["event"] == "result" for event in done["events"])
