@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from data.errors import refuse
+from data.userpath import user_path
 
 DATA_ENDINGS = frozenset(
     ".json .jsonl .ndjson .csv .tsv .psv .parquet .arrow .feather .xlsx .xlsm .txt .text .md .markdown".split()
@@ -29,7 +30,7 @@ def find_files(path: str) -> Found:
         raise refuse(
             "data_not_found", "The data path contains a NUL character: check the path.", field="data.path"
         )
-    given = Path(path).expanduser()
+    given = user_path(path)
     if given.is_dir() and not given.is_symlink():
         return _of_folder(given)
     if not given.exists() and not given.is_symlink() and any(mark in path for mark in "*?["):

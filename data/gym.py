@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from data.errors import FactoryError, Finding, refuse
+from data.userpath import user_path
 
 PREFIX = "gym:"
 ROOT = Path(__file__).resolve().parent.parent
@@ -91,8 +92,8 @@ def fetch(path: str, folder: Path | None = None) -> Path:
 
 def _kept() -> Path:
     if home := os.environ.get("FACTORY_HOME"):
-        return Path(home).expanduser() / "cache" / "gym"
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "factory" / "gym"
+        return user_path(home) / "cache" / "gym"
+    return user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "factory" / "gym"
 
 
 def _version(path: str) -> str:

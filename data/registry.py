@@ -15,6 +15,7 @@ import orjson
 
 from data.errors import refuse
 from data.settings import Source
+from data.userpath import user_path
 
 _WORDS = {
     "prompt": "instruction",
@@ -36,7 +37,7 @@ _MAX = 4 * 2**20
 
 def from_registry(source: Source) -> Source:
     """The source that an entry of a registry means. Raises FactoryError for a missing entry, naming close ones."""
-    path = Path(source.registry or "").expanduser()
+    path = user_path(source.registry or "")
     entry = _entry(path, source.name)
     columns = {**_columns(entry), **source.columns}
     made = replace(source, registry=None, name=None, columns=columns)

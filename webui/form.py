@@ -313,7 +313,8 @@ def _shown_row(field: Field, value: Any) -> dict[str, Any]:
     """A row for its editor: its kind, what the widgets of its fields show, and what is of no known field."""
     forms = row_forms(field.id)
     row = value if isinstance(value, dict) else {"name" if None not in forms else "path": value}
-    kind = None if None in forms else row.get("name")
+    named = None if None in forms else row.get("name")
+    kind = named if isinstance(named, str) else None
     known = forms.get(kind, ())
     names = {one.path[-1] for one in known} | ({"name"} if kind is not None else set())
     return {

@@ -70,15 +70,23 @@ def put(text: str, changes: Mapping[str, Any]) -> str:
         if not rest:
             after[part] = {"name": value} if part in KINDS and isinstance(value, str) else value
             continue
-        home = after.setdefault(part, {})
+        home = _object(after, part)
         if part in KINDS and not home:
             home["name"] = kind_of(before, part)
         for one in rest[:-1]:
-            home = home.setdefault(one, {})
+            home = _object(home, one)
         home[rest[-1]] = value
         if value is None:
             del home[rest[-1]]
     return text if after == before else _text(text, was, before, after)
+
+
+def _object(home: Values, key: str) -> Values:
+    """The object under a key; made where there is none, or something that can hold no field."""
+    if not isinstance(home.get(key), dict):
+        home[key] = {}
+    inner: Values = home[key]
+    return inner
 
 
 def kind_of(values: Mapping[str, Any], part: str) -> str | None:
@@ -150,9 +158,13 @@ def _paths(values: Values) -> list[str]:
     data = values.get("data")
     if not isinstance(data, dict):
         return []
-    sources = data.get("sources") or [data]
-    paths = [one.get("path") for one in sources if isinstance(one, dict)]
-    return [path for path in paths if isinstance(path, str)]
+    return [one["path"] for one in _sources(data) or [data] if isinstance(one.get("path"), str)]
+
+
+def _sources(data: Values) -> list[Values]:
+    """The sources of data that are objects; none where `sources` is no list."""
+    sources = data.get("sources")
+    return [one for one in sources if isinstance(one, dict)] if isinstance(sources, list) else []
 
 
 def _choose(values: Values, part: str, kind: Any) -> None:
@@ -192,7 +204,7 @@ def _put_data(values: Values, paths: list[str]) -> None:
     """Other files, the settings of those that stay kept."""
     data = values.get("data")
     data = values["data"] = data if isinstance(data, dict) else {}
-    known = {one["path"]: one for one in data.get("sources") or [] if isinstance(one, dict) and "path" in one}
+    known = {one["path"]: one for one in _sources(data) if isinstance(one.get("path"), str)}
     data.pop("path", None)
     data.pop("sources", None)
     if len(paths) == 1:

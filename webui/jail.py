@@ -19,6 +19,7 @@ from data.errors import FactoryError, Finding
 from data.files import find_files
 from data.registry import from_registry
 from data.settings import Source
+from data.userpath import user_path
 from webui.settings import Settings
 
 BUNDLED = (CHECKOUT / "data" / "samples", CHECKOUT / "templates" / "chat")
@@ -40,7 +41,7 @@ def placed(job: JobSpec, settings: Settings) -> JobSpec:
     for field, holder, key in path_fields(plain):
         text = holder[key]
         if _must_be_a_file(key, text):
-            text = holder[key] = str(here / Path(text).expanduser())
+            text = holder[key] = str(here / user_path(text))
         if not _may(key, text, settings):
             problems.append(_outside(field, text, settings))
     if problems:

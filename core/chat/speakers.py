@@ -17,6 +17,7 @@ from core.runs.folder import ID, Run, find_run, list_runs
 from core.runs.weights import weights_of, whole_steps
 from core.stages import stage_module
 from data.errors import FactoryError, refuse
+from data.userpath import user_path
 
 ADAPTER_START = "adapter_start"
 """Folder of a run with its adapter as it began, where beginning changed the base (core.training.saving)."""
@@ -65,7 +66,7 @@ def find_speaker(home: Path, words: str, *, checkpoint: int | None = None) -> Sp
 
     Raises FactoryError when nobody is, or when what is meant cannot talk.
     """
-    path = Path(words).expanduser()
+    path = user_path(words)
     if (path / "job.json").is_file():
         return of_run(Run(path.resolve()), checkpoint)
     if words not in EMBEDDED and not path.is_dir() and ID.fullmatch(words):
@@ -109,7 +110,7 @@ def by_key(home: Path, key: str) -> Speaker:
 
 def of_model(name: str, home: Path) -> Speaker:
     """A model by its name; a folder with an adapter speaks through the base it names. Raises FactoryError."""
-    folder = Path(name).expanduser()
+    folder = user_path(name)
     if (folder / ADAPTER_FILES[0]).is_file() and not (folder / "config.json").is_file():
         return _of_adapter(folder.resolve())
     locate(name, home)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from core.cli.show import home_of, say
+from data.userpath import user_path
 
 
 def register(app: typer.Typer) -> None:
@@ -94,7 +95,7 @@ def _has_screen() -> bool:
 def _folder(path: Path) -> Path:
     from data.errors import refuse
 
-    found = path.expanduser().resolve()
+    found = user_path(path).resolve()
     if not found.is_dir():
         raise refuse(
             "allow_dir_missing", f"--allow-dir {path} is no folder; name one that is there.", value=str(path)

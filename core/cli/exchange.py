@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.cli.show import AsJson, Overrides, home_of, say, say_json, show_findings, table
+from data.userpath import user_path
 
 if TYPE_CHECKING:
     from core.job.foreign.lines import Imported
@@ -102,7 +103,7 @@ def eject(
     asked = absolute(load_job(job, override or []), job.parent)
     refuse_errors(check(asked, machine, home))
     plan = make_plan(asked, home, machine)
-    told = loads(ask("core.training.ejecting", plan, home, str(out.absolute())))
+    told = loads(ask("core.training.ejecting", plan, home, str(user_path(out).absolute())))
     if json:
         say_json({"folder": str(out), **told})
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.cli.show import AsJson, home_of, say, say_json, table
+from data.userpath import user_path
 from data.words import byte_size
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def export(
     given = {key: value for key, value in values.items() if value is not None}
     spec = checked_export(given).model_dump(mode="json")
     _refuse_early(run, spec)
-    begun, child = start(run, spec, out=out.expanduser().absolute() if out else None, base=_place(base))
+    begun, child = start(run, spec, out=user_path(out).absolute() if out else None, base=_place(base))
     ended = _follow(begun, child, quiet=json)
     if json:
         say_json(ended.to_json())
@@ -90,7 +91,7 @@ def export(
 
 def _place(base: str | None) -> str | None:
     """A folder by its whole path, as the export runs elsewhere; a hub id as it is."""
-    return str(Path(base).expanduser().absolute()) if base and Path(base).expanduser().exists() else base
+    return str(user_path(base).absolute()) if base and user_path(base).exists() else base
 
 
 def _run(context: typer.Context, id: str) -> Run:

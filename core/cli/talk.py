@@ -18,6 +18,7 @@ from core.chat.speakers import Speaker, base_of, find_speaker
 from core.cli.follow import plain
 from core.cli.show import coloured, finding_lines, pairs, say
 from data.errors import FactoryError, refuse
+from data.userpath import user_path
 
 QUIET = typer.colors.BRIGHT_BLACK
 
@@ -209,7 +210,7 @@ class Talk:
         """FILE: add the conversation to a file, as a row to train on"""
         if not rest or not self.turns:
             raise refuse("nothing_to_save", "Say where to, after at least one answer: /save FILE.")
-        path = Path(rest).expanduser()
+        path = user_path(rest)
         try:
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"messages": self._with_system()}, ensure_ascii=False) + "\n")

@@ -39,6 +39,7 @@ from core.rewards import Setting, build_scorers
 from core.stages import stage_module
 from data.errors import FactoryError, Finding, findings_of
 from data.files import find_files
+from data.userpath import user_path
 from data.words import byte_size
 
 NEEDED = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
@@ -136,7 +137,7 @@ def _is_on(variable: str) -> bool:
 
 def _template(case: Case) -> Iterator[Finding]:
     name = case.job.model.template
-    if name is None or (name.endswith(".jinja") and Path(name).expanduser().is_file()):
+    if name is None or (name.endswith(".jinja") and user_path(name).is_file()):
         return
     known = sorted(path.stem for path in TEMPLATES.glob("*.jinja"))
     if name in known:

@@ -16,6 +16,7 @@ from core.job.case import Case, find
 from core.job.models import read_config, tensor_sizes
 from core.job.remembered import remembered
 from data.errors import FactoryError, Finding
+from data.userpath import user_path
 
 COUNTS = (
     "vocab_size",
@@ -122,11 +123,9 @@ def _templates(case: Case, folder: Path | None) -> Iterator[Finding]:
     """The template of the job where it is a file, else the one in the model's folder: does it compile?"""
     wanted = case.job.model.template
     path = folder / "chat_template.jinja" if wanted is None and folder is not None else Path(wanted or "")
-    if path.suffix != ".jinja" or not path.expanduser().is_file():
+    if path.suffix != ".jinja" or not user_path(path).is_file():
         return
-    for plain in remembered(
-        case.home, ["chat template"], [path.expanduser()], lambda: _why_no_template(path)
-    ):
+    for plain in remembered(case.home, ["chat template"], [user_path(path)], lambda: _why_no_template(path)):
         yield Finding(**plain)
 
 
@@ -136,7 +135,7 @@ def _why_no_template(path: Path) -> list[dict[str, Any]]:
     )  # jinja2 is loaded only for a template that is a file, and once for each
 
     try:
-        Template(path.expanduser().read_text("utf-8", "replace"), {})
+        Template(user_path(path).read_text("utf-8", "replace"), {})
     except FactoryError as error:
         return [
             replace(

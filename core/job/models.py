@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from data.errors import FactoryError, refuse
+from data.userpath import user_path
 
 HUB_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")
 SAFE_VALUE = re.compile(r"^[A-Za-z0-9_.-]{1,100}$")
@@ -84,7 +85,7 @@ def locate(name: str, home: Path, *, revision: str | None = None) -> ModelPlace:
     """
     if name in EMBEDDED:
         return _locate_embedded(name, home)
-    path = Path(name).expanduser()
+    path = user_path(name)
     if path.is_dir():
         return ModelPlace("folder", name, path.resolve())
     if path.is_file():
@@ -308,7 +309,7 @@ def check_folder(folder: Path) -> None:
 
 def adapter_folder(name: str) -> Path:
     """The folder of a trained adapter. Raises FactoryError when it is not there, and naming every file it lacks."""
-    folder = Path(name).expanduser()
+    folder = user_path(name)
     if not folder.is_dir():
         rooted = Path("/", name)
         hint = f" (did you mean {str(rooted)!r}?)" if not folder.is_absolute() and rooted.is_dir() else ""

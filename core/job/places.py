@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from core.job.spec import JobSpec
+from data.userpath import user_path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -67,7 +68,7 @@ def absolute(job: JobSpec, beside: Path | None = None, *, here: Path | None = No
 def _found(value: Any, roots: Iterable[Path]) -> Any:
     if not isinstance(value, str) or not value or "\x00" in value:
         return value
-    path = Path(value).expanduser()
+    path = user_path(value)
     if path.is_absolute():
         return str(path)
     there = (root / path for root in roots)

@@ -16,6 +16,7 @@ from pydantic import Field
 from core.job.base import unit
 from core.rewards.base import Columns, RewardSpec, Scorer, Setting, completion_text, values
 from data.errors import FactoryError, refuse
+from data.userpath import user_path
 
 FOLDER = "FACTORY_REWARDS_DIR"
 RIGHT_FORM = "def reward(completions, **columns): return [one number per completion]"
@@ -73,7 +74,7 @@ def script_path(spec: Spec, environ: Mapping[str, str]) -> Path:
             field="script",
             value=spec.script,
         )
-    folder = Path(where).expanduser()
+    folder = user_path(where)
     path = folder / f"{spec.title}.py"
     try:
         modes = [folder.stat().st_mode, path.lstat().st_mode]

@@ -13,6 +13,7 @@ from core.job.base import unit
 from core.job.models import check_folder, read_config
 from core.rewards.base import Columns, RewardSpec, Scorer, Setting, short, values
 from data.errors import FactoryError, Finding, refuse
+from data.userpath import user_path
 
 
 class Spec(RewardSpec):
@@ -45,7 +46,7 @@ def scorer(spec: Spec, setting: Setting) -> Scorer:
 
 def find_model(source: str, home: Path) -> Path:
     """The folder of a run's model, by the run's id or an unambiguous part of it, or the folder itself."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     if path.is_dir():
         return path
     runs = home / "runs"

@@ -13,8 +13,8 @@ from data.errors import FactoryError, Finding
 
 FILE = "about.json"
 LONGEST_TITLE, LONGEST_TAG, LONGEST_NOTE, MOST_TAGS = 100, 32, 4000, 20
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Control characters, and marks that turn the direction of writing: a title must not reorder the page around it."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control and half characters, and marks that turn the direction of writing: a title must not reorder the page."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from core.methods import ADAPTERS, method_module
 from core.training import padding_free
 from core.training.saving import commit_folder
 from data.errors import FactoryError, refuse
+from data.userpath import user_path
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates" / "chat"
 
@@ -64,7 +65,7 @@ def load_tokenizer_of(folder: Path, *, named: str | None = None) -> Any:
 def read_template(name: str) -> str:
     """The text of a chat template: a name from templates/chat or a .jinja file."""
     bundled = TEMPLATES / f"{name}.jinja"
-    path = bundled if bundled.is_file() else Path(name).expanduser()
+    path = bundled if bundled.is_file() else user_path(name)
     if not path.is_file():
         known = ", ".join(sorted(template.stem for template in TEMPLATES.glob("*.jinja")))
         raise refuse(

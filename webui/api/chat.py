@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from core.chat import feedback
 from core.chat.pool import Pool, note_on_training
@@ -20,7 +20,9 @@ from core.chat.settings import FALLBACK, Settings, settings_of, turns_of
 from core.chat.speakers import Speaker, by_key, list_speakers
 from core.job.schema import field_help
 from data.errors import FactoryError, Finding, refuse
+from data.userpath import user_path
 from webui.answering import Answering
+from webui.api import body
 from webui.api.answers import (
     ChatFeedback,
     ChatLoaded,
@@ -44,10 +46,10 @@ STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
-class Body(BaseModel):
+class Body(body.Body):
     """What is sent: nothing but what is named."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", strict=False, use_attribute_docstrings=True)
 
 
 class ForSpeaker(Body):
@@ -208,7 +210,7 @@ def _speaker(here: Here, key: str) -> Speaker:
 
 
 def _inside(here: Here, name: str) -> None:
-    path = Path(name).expanduser()
+    path = user_path(name)
     if not path.exists() and not path.is_absolute() and ".." not in path.parts:
         return  # an embedded model or a hub id
     place = path.resolve()

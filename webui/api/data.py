@@ -6,7 +6,7 @@ import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.job.counting import ask_tokenizer
 from core.job.load import parse_job
@@ -19,6 +19,7 @@ from data.inspect import rows as read_rows
 from data.look import look
 from webui import uploads
 from webui.api.answers import DataFiles, Deleted, Inspected, Previewed, RowsAnswer, Uploaded
+from webui.api.body import Body
 from webui.api.here import Here, InHere, Json
 from webui.api.runs import as_json
 from webui.jail import placed
@@ -27,12 +28,6 @@ from webui.jobs import one_child
 router = APIRouter(tags=["data"])
 StageName = Literal["pretrain", "sft", "reward", "dpo", "kto", "orpo", "ppo", "grpo", "rloo"]
 FileName = Annotated[str, Path(min_length=1, max_length=255, description="A file of the data folder.")]
-
-
-class Body(BaseModel):
-    """The base of what is sent."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class InspectBody(Body):

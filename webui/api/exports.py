@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from fastapi import Path as InPath
 from fastapi.responses import FileResponse, StreamingResponse
-from pydantic import BaseModel, ConfigDict
 
 from core.export import target_module
 from core.job.exports import checked_export, first_sentence, refusals
@@ -22,16 +21,15 @@ from core.runs.result import result_card
 from core.runs.storage import read_json
 from data.errors import FactoryError, refuse
 from webui.api.answers import ExportAnswer, ExportRemoved, Exports, ResultAnswer
+from webui.api.body import Body
 from webui.api.here import Json, TheRun
 
 router = APIRouter(tags=["exports"])
 BLOCK = 1 << 20
 
 
-class ExportBody(BaseModel):
+class ExportBody(Body):
     """What to export: the target and its settings, as in a job's `export` list."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     name: str
     """adapter, merged, gguf, ollama, hub or card."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from core.job.data import expand_data
 from core.job.load import check_values, parse_leniently
@@ -17,20 +17,20 @@ from core.job.schema import value_at
 from core.job.spec import JobSpec
 from core.stages import STAGES
 from data.errors import FactoryError, Finding
+from webui.api.body import Body
 from webui.api.here import Here, InHere
 from webui.form import KINDS, NOTHING, Field, by_id, fields, row_forms, shown
 from webui.form_text import fill, kind_of, put, write
 from webui.jail import placed
 from webui.labels import label
+from webui.shapes import misshaped
 from webui.words import LANGUAGES, words
 
 router = APIRouter(tags=["jobs"])
 
 
-class FormQuestion(BaseModel):
+class FormQuestion(Body):
     """A text, and what widgets were changed to since it was written."""
-
-    model_config = ConfigDict(extra="forbid")
 
     yaml: str
     changes: dict[str, Any] = {}
@@ -64,6 +64,8 @@ class FormAnswer(BaseModel):
 @router.post("/jobs/form")
 def form(question: FormQuestion, here: InHere) -> FormAnswer:
     """Change a job's text by what the widgets of a form show, or fill a form from a text."""
+    if findings := misshaped(question.changes):
+        raise FactoryError(findings)
     try:
         return _answer(question, here)
     except FactoryError as error:

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.job.again import job_again
 from core.job.edit import edited
@@ -16,17 +16,12 @@ from core.runs.storage import read_json
 from data.errors import refuse
 from webui import jobs
 from webui.api.answers import Checked, Copied, Fixed, Planned, RunAnswer
+from webui.api.body import Body
 from webui.api.here import Here, InHere, Json, TheRun
 from webui.api.runs import as_json
 from webui.api.shown import row_of
 
 router = APIRouter(tags=["jobs"])
-
-
-class Body(BaseModel):
-    """The base of what is sent."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class JobBody(Body):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from core.launchers import local
 from core.runs import trash
@@ -28,6 +28,7 @@ from webui.api.answers import (
     RunDetail,
     RunRows,
 )
+from webui.api.body import Body
 from webui.api.detail import FILES, compared, detail
 from webui.api.here import Here, InHere, Json, TheRun
 from webui.api.shown import row_of
@@ -36,29 +37,23 @@ router = APIRouter(tags=["runs"])
 LOG_MOST = 4 << 20
 
 
-class AboutBody(BaseModel):
+class AboutBody(Body):
     """What a person says about a run; what is left out stays."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     title: str | None = None
     tags: list[str] | None = None
     note: str | None = None
 
 
-class StopBody(BaseModel):
+class StopBody(Body):
     """How to stop."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     now: bool = False
     """End at once, without saving."""
 
 
-class ResumeBody(BaseModel):
+class ResumeBody(Body):
     """What may change before a run goes on."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     changes: dict[str, Any] = Field({}, max_length=20)
     """Dotted fields with their new values, such as train.epochs."""

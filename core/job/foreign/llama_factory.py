@@ -13,6 +13,7 @@ from typing import Any
 
 from core.job.foreign.lines import Imported
 from data.errors import refuse
+from data.userpath import user_path
 
 Values = Mapping[str, Any]
 STAGES = {"pt": "pretrain", "sft": "sft", "rm": "reward", "ppo": "ppo", "dpo": "dpo", "kto": "kto"}
@@ -495,7 +496,7 @@ def _number(value: Any) -> Any:
 
 def _place(name: str, folder: Path, *, always: bool = False) -> str:
     """A path as it is meant from the foreign file; a hub id stays as it is."""
-    here = folder / Path(name).expanduser()
+    here = folder / user_path(name)
     return str(here) if always or here.exists() else name
 
 
