@@ -12,6 +12,7 @@ from data.userpath import user_path
 
 if TYPE_CHECKING:
     from core.job.foreign.lines import Imported
+    from core.job.reading import Reading
 
 
 def register(app: typer.Typer) -> None:
@@ -32,44 +33,69 @@ def import_(
 
     Example: factory import llama3_lora_sft.yaml -o job.yaml
     """
+    from core.job.foreign.llama_factory import unread_registries
     from core.job.load import parse_leniently, read_job_file
     from core.job.reader import read_text
 
-    reading = read_text(read_job_file(file), file.name)
-    made, text = _imported(reading.value, file)
+    made, text = _imported(read_text(read_job_file(file), file.name), file)
     _, findings = parse_leniently(text, origin=str(out))
-    if out.exists() and not force:
-        from data.errors import refuse
-
-        raise refuse("file_exists", f"{out} exists already; choose another with -o, or insist with --force.")
-    out.write_text(text, "utf-8")
+    findings += unread_registries(made.job)
+    _write(out, text, force)
     lines = [line.to_json() for line in made.lines]
     if json:
         say_json({"job": str(out), "lines": lines, "findings": [one.to_json() for one in findings]})
-        return
+        raise typer.Exit(1 if findings else 0)
     rows = [(one.kind, one.key, _short(one.value), one.field or "", one.words) for one in made.lines]
     say(table(rows, header=("", "KEY", "VALUE", "OUR FIELD", "WHAT IS DIFFERENT")))
     say()
     if findings:
         show_findings(findings)
+        say(f"Wrote {out}, which cannot be trained as it stands: put that right, then factory check {out}")
+        raise typer.Exit(1)
     say(f"Wrote {out}. Next: factory check {out}")
 
 
-def _imported(values: Any, file: Path) -> tuple[Imported, str]:
-    """The job of a foreign file as plain values with its report, and as YAML."""
+def _write(out: Path, text: str, force: bool) -> None:
+    """Write a text to a new file, or with `force` over one that is there. Raises FactoryError."""
+    from data.errors import refuse
+
+    try:
+        with out.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        words = f"{out} exists already; choose another with -o, or insist with --force."
+        raise refuse("file_exists", words, value=str(out)) from None
+    except OSError as error:
+        words = f"{out} cannot be written: {error.strerror}."
+        raise refuse("file_not_written", words, value=str(out)) from error
+
+
+def _imported(reading: Reading, file: Path) -> tuple[Imported, str]:
+    """The job of a foreign file with its report, and as YAML. Raises FactoryError with all that is wrong with it."""
     import yaml
 
     from core.job.foreign.llama_factory import import_job
-    from data.errors import refuse
+    from core.job.foreign.values import settled
+    from data.errors import FactoryError, refuse
 
+    values = reading.value
+    if reading.findings:  # such as a key that stands there twice: which of the two is meant, nobody knows
+        odd = settled(values)[1] if isinstance(values, dict) else []
+        told = {one.field for one in reading.findings}
+        raise FactoryError([*reading.findings, *(one for one in odd if one.field not in told)])
     if not isinstance(values, dict):
         raise refuse("not_a_llama_factory_job", f"{file} holds no keys such as `stage: sft`, one a line.")
     made = import_job(values, file.absolute().parent)
-    left = [f"#   {line.key}: {line.words}" for line in made.lines if line.kind == "not mapped"]
-    head = [f"# Made from {file.name}, a training of LLaMA-Factory, by factory import."]
+    left = [f"#   {_line(f'{one.key}: {one.words}')}" for one in made.lines if one.kind == "not mapped"]
+    head = [f"# Made from {_line(file.name)}, a training of LLaMA-Factory, by factory import."]
     head += ["# Not carried over:", *left] if left else []
     body = yaml.safe_dump(made.job, sort_keys=False, allow_unicode=True, width=100)
     return made, "\n".join(head) + "\n" + body
+
+
+def _line(text: str) -> str:
+    """A text as one line, so that nothing of it leaves the comment."""
+    return " ".join(text.split())
 
 
 def _short(value: Any) -> str:

@@ -187,3 +187,87 @@ def test_the_command_writes_the_job_and_a_report_and_overwrites_nothing(tmp_path
 def test_what_is_no_training_is_refused(values):
     with pytest.raises(FactoryError):
         import_job(values, HERE)
+
+
+ODD: list[Any] = [[], [1], ["a"], [{}], {}, {"a": 1}, "", "soon", ",", "~nobody/x", "a" * 9000, "1e999", None]
+ODD += [True, -1, 0, 0.5, 10**400, float("nan"), float("inf")]
+
+
+@pytest.mark.parametrize("base", [path.stem for path in EXAMPLES])
+def test_an_odd_value_of_any_key_is_taken_or_refused_in_words(base):
+    values = read_text((HERE / f"{base}.yaml").read_text("utf-8"), base).value
+    for key in known_keys():
+        for odd in ODD:
+            try:
+                made = import_job({**values, key: odd}, HERE)
+            except FactoryError as refusal:
+                assert key in str(refusal), (key, odd)
+            else:
+                assert any(line.key == key for line in made.lines)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "takes"),
+    [
+        ("lora_rank", "soon", 'lora_rank takes a whole number; got "soon".'),
+        ("lora_rank", 8.5, "lora_rank takes a whole number; got 8.5."),
+        ("quantization_bit", [4], "quantization_bit takes a whole number; got [4]."),
+        ("val_size", {}, "val_size takes a number; got {}."),
+        ("template", ["qwen"], 'template takes a text; got ["qwen"].'),
+        ("packing", "false", 'packing takes true or false; got "false".'),
+        ("dataset", {"a": 1}, 'dataset takes names, as a list or with commas between them; got {"a": 1}.'),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_told_with_what_the_key_takes(key, value, takes):
+    with pytest.raises(FactoryError) as refused:
+        read("lora_sft", **{key: value})
+    assert str(refused.value) == takes
+
+
+def test_whole_numbers_as_text_stay_whole_and_null_is_the_default():
+    job = read("lora_sft", lora_rank="16", lora_alpha=None, run_name="1e4").job
+    assert (job["method"]["rank"], job["method"]["alpha"], job["name"]) == (16, 32, "1e4")
+
+
+BASE = "model_name_or_path: acme/base\nstage: sft\ndataset: a\n"
+
+
+def run_import(tmp_path: Path, text: str, *words: str) -> int:
+    (tmp_path / "theirs.yaml").write_text(text, "utf-8")
+    return main(["import", str(tmp_path / "theirs.yaml"), "-o", str(tmp_path / "job.yaml"), *words])
+
+
+def test_keys_that_stand_twice_and_anchors_are_refused_together_with_odd_values(tmp_path, capsys):
+    text = (
+        BASE + "learning_rate: 1e-4\nlearning_rate: 2e-4\nsave_steps: &r 5\ncutoff_len: *r\nlora_rank: soon\n"
+    )
+    assert run_import(tmp_path, text) == 2
+    told = capsys.readouterr().err
+    assert all(key in told for key in ("learning_rate", "cutoff_len", "lora_rank"))
+    assert not (tmp_path / "job.yaml").exists()
+
+
+def test_a_job_that_cannot_be_trained_is_written_with_exit_code_one(tmp_path, capsys):
+    assert run_import(tmp_path, "model_name_or_path: acme/base\nstage: sft\n") == 1
+    assert "cannot be trained as it stands" in capsys.readouterr().out
+    assert run_import(tmp_path, BASE, "--force") == 1
+    assert "data/dataset_info.json" in capsys.readouterr().out
+    assert run_import(tmp_path, BASE, "--force", "--json") == 1
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert [one["code"] for one in findings] == ["foreign_registry_missing"]
+
+
+def test_a_place_that_cannot_be_written_is_said_as_factory_new_says_it(tmp_path, capsys):
+    for out in (tmp_path / "nodir" / "x.yaml", tmp_path):
+        assert run_import(tmp_path, BASE, "--force", "-o", str(out)) == 2
+        assert f"{out} cannot be written:" in capsys.readouterr().err
+
+
+def test_a_job_of_ours_is_told_to_be_one_already(tmp_path, capsys):
+    assert run_import(tmp_path, "model: smollm2-135m\ndata: rows.jsonl\nstage: sft\n") == 2
+    assert "is a job of Factory already" in capsys.readouterr().err
+
+
+def test_a_key_with_a_line_break_stays_in_the_comment(tmp_path):
+    run_import(tmp_path, BASE + '"odd\\nmodel: other": 1\n')
+    assert parse_job((tmp_path / "job.yaml").read_text("utf-8")).model.name == "acme/base"

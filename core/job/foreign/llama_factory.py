@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from core.job.foreign.lines import Imported
-from data.errors import refuse
+from core.job.foreign.values import settle
+from data.errors import Finding, refuse
 from data.userpath import user_path
 
 Values = Mapping[str, Any]
@@ -83,20 +84,26 @@ def import_job(values: Values, folder: Path) -> Imported:
 
     Every key has a line in the report. Raises FactoryError for a file that describes no training.
     """
+    if "model_name_or_path" not in values and {"model", "data"} & set(values):
+        text = "This file is a job of Factory already; use it as it is: factory check, then factory train."
+        raise refuse("already_a_job", text)
     if not values.get("model_name_or_path") and not values.get("stage"):
         raise refuse(
             "not_a_llama_factory_job",
             "This file has neither model_name_or_path nor stage, so it is no training of LLaMA-Factory.",
         )
-    made = Imported()
+    made, given = Imported(), values
+    values = settle(given)
     for step in (_stage, _model, _template, _method, _data, _schedule, _rest):
         step(values, made, folder)
     told = {line.key for line in made.lines}
-    for key, value in values.items():
-        if key not in told:
+    for key, value in given.items():
+        if key not in told and value is None:
+            made.tell("not needed", key, value, None, "null says nothing")
+        elif key not in told:
             words = NO_PLACE.get(key, "it is no key of LLaMA-Factory's documentation")
             made.tell("not needed" if words in _DONE_ANYWAY else "not mapped", key, value, None, words)
-    order = list(values)
+    order = list(given)
     made.lines.sort(key=lambda line: order.index(line.key) if line.key in order else len(order))
     return made
 
@@ -146,7 +153,7 @@ def _dpo_loss(values: Values, made: Imported) -> None:
 def _stage_settings(values: Values, made: Imported, ours: str) -> None:
     for key, (stages, path) in STAGE.items():
         if key in values and ours in stages:
-            made.put(path, _number(values[key]))
+            made.put(path, values[key])
             made.tell("mapped", key, values[key], path)
         elif key in values:
             made.tell("not needed", key, values[key], None, f"the stage {ours} has no use for it")
@@ -192,7 +199,7 @@ def _model(values: Values, made: Imported, folder: Path) -> None:
     elif revision:
         made.tell("not needed", "model_revision", revision, None, "main is taken anyway")
     if adapters := values.get("adapter_name_or_path"):
-        first, *others = (one.strip() for one in str(adapters).split(","))
+        first, *others = _names(adapters) or [""]
         if others:
             words = "one adapter goes on learning here, not several; merge them first"
             made.tell("not mapped", "adapter_name_or_path", adapters, None, words)
@@ -249,7 +256,7 @@ def _adapter(values: Values, made: Imported, bits: Any) -> None:
     )  # their defaults: 8, and twice the rank
     for key, path in ADAPTER.items():
         if key in values and values[key] is not None:
-            made.put(path, _number(values[key]))
+            made.put(path, values[key])
             made.tell("mapped", key, values[key], path)
     if (target := values.get("lora_target")) is not None:
         names = _names(target)
@@ -367,11 +374,35 @@ def _file_of(registry: Path, name: str) -> str | None:
         return None
 
 
+def unread_registries(job: Mapping[str, Any]) -> list[Finding]:
+    """An error for each dataset_info.json that a made job names and that is not there."""
+    data = job.get("data", {})
+    sources = data.get("sources") or [data]
+    missing = sorted(
+        {one["registry"] for one in sources if "registry" in one and not _is_file(one["registry"])}
+    )
+    return [
+        Finding(
+            "foreign_registry_missing",
+            f"data.registry: there is no {path}, which the datasets are named in; set dataset_dir to its folder.",
+            field="data.registry",
+            value=path,
+        )
+        for path in missing
+    ]
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):  # too long, or with a null byte in it
+        return False
+
+
 def _schedule(values: Values, made: Imported, folder: Path) -> None:
     for key, path in PLAIN.items():
         if key in values and key != "model_name_or_path" and values[key] is not None:
-            value = _number(values[key])
-            made.put(path, float(value) if key in FLOATS and isinstance(value, int) else value)
+            made.put(path, float(values[key]) if key in FLOATS else values[key])
             made.tell("mapped", key, values[key], path)
     if (steps := values.get("max_steps")) is not None and int(steps) > 0:
         made.put("train.max_steps", int(steps))
@@ -401,13 +432,13 @@ def _without(made: Imported, key: str, path: str, words: str) -> None:
 def _warmup(values: Values, made: Imported) -> None:
     steps, share = values.get("warmup_steps"), values.get("warmup_ratio")
     if steps:
-        made.put("train.warmup", float(_number(steps)))
+        made.put("train.warmup", float(steps))
         made.tell("mapped", "warmup_steps", steps, "train.warmup")
         if share is not None:
             made.tell("not needed", "warmup_ratio", share, None, "warmup_steps goes before it")
         return
     if share is not None:
-        made.put("train.warmup", float(_number(share)))
+        made.put("train.warmup", float(share))
         made.tell("mapped", "warmup_ratio", share, "train.warmup", "below 1 it is a share of the steps")
     if steps is not None:
         made.tell("not needed", "warmup_steps", steps, None, "0 says nothing")
@@ -484,20 +515,14 @@ def _names(text: Any) -> list[str]:
     return [str(part).strip() for part in parts if str(part).strip()]
 
 
-def _number(value: Any) -> Any:
-    """A number that YAML 1.1 read as text (1e-4) as a number."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return float(value)
-    except ValueError:
-        return value
-
-
 def _place(name: str, folder: Path, *, always: bool = False) -> str:
     """A path as it is meant from the foreign file; a hub id stays as it is."""
     here = folder / user_path(name)
-    return str(here) if always or here.exists() else name
+    try:
+        there = here.exists()
+    except OSError:  # too long for a path
+        there = False
+    return str(here) if always or there else name
 
 
 _GROUPS: dict[str, str] = {
