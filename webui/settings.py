@@ -88,8 +88,11 @@ def token_of(home: Path) -> str:
     return made
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket. Raises FactoryError when the port is taken (and names a free one) or the address is not ours."""
+def listen(host: str, port: int, again: str = "start the board on another: factory board") -> socket.socket:
+    """A bound socket. Raises FactoryError when the port is taken or the address is not ours.
+
+    `again` are the words before --port and a free port that the refusal of a taken one ends with.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -97,21 +100,17 @@ def listen(host: str, port: int) -> socket.socket:
         made.bind((host, port))
     except (OSError, OverflowError) as error:
         made.close()
-        raise _not_bound(host, port, error) from None
+        raise _not_bound(host, port, error, again) from None
     return made
 
 
-def _not_bound(host: str, port: int, error: Exception) -> Exception:
+def _not_bound(host: str, port: int, error: Exception, again: str) -> Exception:
     import errno
 
     number = getattr(error, "errno", None)
     if number == errno.EADDRINUSE:
         free = next_free(host, port)
-        advice = (
-            f"start the board on another: factory board --port {free}"
-            if free
-            else "choose another with --port"
-        )
+        advice = f"{again} --port {free}" if free else "choose another with --port"
         return refuse("port_in_use", f"Port {port} on {host} is in use; {advice}", value=port, free=free)
     if number in (errno.EACCES, errno.EPERM):
         text = f"Port {port} on {host} needs more rights than this user has; take one above 1023 with --port."

@@ -105,7 +105,10 @@ def _short(value: Any) -> str:
 
 def eject(
     context: typer.Context,
-    job: Annotated[Path, typer.Argument(metavar="JOB", help="A job as YAML or JSON.", show_default=False)],
+    job: Annotated[
+        Path,
+        typer.Argument(metavar="JOB|RUN", help="A job as YAML or JSON, or a run's id.", show_default=False),
+    ],
     override: Overrides = None,
     out: Annotated[Path, typer.Option("--out", help="The folder to write.")] = Path("ejected"),
     json: AsJson = False,
@@ -117,6 +120,7 @@ def eject(
     Example: factory eject job.yaml --out my-training
     """
     from json import loads
+    from shutil import rmtree
 
     from core.job.checks import check, refuse_errors
     from core.job.counting import ask
@@ -124,14 +128,37 @@ def eject(
     from core.job.machine import this_machine
     from core.job.places import absolute
     from core.job.plan import make_plan
+    from core.runs.storage import half_made, refuse_target
 
     home, machine = home_of(context), this_machine()
+    job = _job_of(home, job)
     asked = absolute(load_job(job, override or []), job.parent)
     refuse_errors(check(asked, machine, home))
+    target = user_path(out).absolute()
+    refuse_target(target)
     plan = make_plan(asked, home, machine)
-    told = loads(ask("core.training.ejecting", plan, home, str(user_path(out).absolute())))
+    try:
+        told = loads(ask("core.training.ejecting", plan, home, str(target)))
+    finally:  # its process tidies up, too, but Ctrl-C leaves it a quarter of a second for it
+        rmtree(half_made(target), ignore_errors=True)
     if json:
         say_json({"folder": str(out), **told})
         return
     say(table([(name, words) for name, words in told["files"].items()]))
     say(f"Wrote {out}. Run it: cd {out}, then pip install -r requirements.txt and python train.py")
+
+
+def _job_of(home: Path, job: Path) -> Path:
+    """The file of a job that is named by itself or by the run that was made of it."""
+    from core.runs.folder import ID, find_run
+    from data.errors import FactoryError
+
+    if job.exists() or len(job.parts) != 1 or not ID.fullmatch(job.name):
+        return job
+    try:
+        return find_run(home, job.name).job_json
+    except FactoryError as refused:
+        (finding,) = refused.findings
+        if finding.code == "run_not_found" and not finding.params.get("deleted"):
+            return job  # whose sentence speaks of the file
+        raise

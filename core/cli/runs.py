@@ -114,7 +114,10 @@ def delete(context: typer.Context, id: RunId) -> None:
 def restore(
     context: typer.Context,
     id: Annotated[
-        str | None, typer.Argument(metavar="ID", help="A deleted run; without, they are listed.")
+        str | None,
+        typer.Argument(
+            metavar="ID", help="A deleted run, by its id or part of it; without, they are listed."
+        ),
     ] = None,
     empty: Annotated[bool, typer.Option("--empty", help="Delete for good all that is in the trash.")] = False,
 ) -> None:

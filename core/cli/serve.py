@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Annotated, Literal
 
 import typer
@@ -61,7 +62,7 @@ def serve(
         raise refuse("token_required", text, value=host)
     speaker = find_speaker(home, model, checkpoint=checkpoint)
     name = speaker.key.partition(":")[2]
-    socket = listen(host, port)
+    socket = listen(host, port, f"serve on another: factory serve {quote(model)}")
     settings = Settings(
         home=home, host=host, port=socket.getsockname()[1], token=token_of(home) if token else None
     )

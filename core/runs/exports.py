@@ -22,9 +22,9 @@ from typing import Any
 from core.runs import checkpoints
 from core.runs.folder import Run
 from core.runs.locks import is_held, take
-from core.runs.storage import read_json, refusal, write_json
+from core.runs.storage import read_json, refusal, refuse_target, write_json
 from core.runs.weights import weights_of
-from data.errors import refuse
+from data.errors import FactoryError, Finding, refuse
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 VERSION = 1
@@ -111,11 +111,13 @@ def start(
 ) -> tuple[Export, subprocess.Popen[bytes]]:
     """Begin one export of a run in a process of its own; returns at once with its record and that process.
 
+    What is wrong with `out` or `base` is refused before anything is written.
     `spec` is a checked export as plain values; `out` another place than the run's exports folder, which must not exist;
     `base` where the model that an adapter belongs to has moved. Raises FactoryError when the run has nothing to
     export, or the disk refuses.
     """
     weights_of(run, spec.get("checkpoint"))
+    _refuse_places(run, out, base)
     try:
         run.exports.mkdir(exist_ok=True)
         _tidy(run)
@@ -129,6 +131,27 @@ def start(
     except OSError as error:
         raise refusal(error, run.exports) from error
     return Export(run, name, "starting", record), child
+
+
+def _refuse_places(run: Run, out: Path | None, base: str | None) -> None:
+    """Refuse an `out` that is there or cannot be made, and a `base` that is no model, both at once."""
+    findings: list[Finding] = []
+    try:
+        if out is not None:
+            refuse_target(out)
+    except FactoryError as refused:
+        findings += refused.findings
+    if base is not None:
+        from core.job.models import check_folder, locate  # not with the module: the supervisor names no base
+
+        try:
+            if folder := locate(base, run.home).folder:
+                check_folder(folder)
+        except FactoryError as refused:
+            text = f"--base {base!r}: {refused.findings[0].message}"
+            findings += refuse("base_unknown", text, field="base", value=base).findings
+    if findings:
+        raise FactoryError(findings)
 
 
 def cancel(export: Export) -> Export:

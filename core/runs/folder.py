@@ -173,7 +173,21 @@ def find_run(home: Path, wanted: str) -> Run:
         names = ", ".join(run.id for run in fits[-3:])
         text = f"{wanted!r} fits {len(fits)} runs (such as {names}): give more of the id."
         raise refuse("run_ambiguous", text, value=wanted, count=len(fits))
+    deleted = [id for id in deleted_runs(home) if id.startswith(wanted) or id.endswith(wanted)]
+    if deleted:
+        text = f"Run {deleted[-1]} was deleted from {home}; bring it back: factory runs restore {deleted[-1]}"
+        raise refuse("run_not_found", text, value=wanted, home=str(home), deleted=deleted[-1])
     raise refuse("run_not_found", _not_found(home, wanted, bool(runs)), value=wanted, home=str(home))
+
+
+def deleted_runs(home: Path) -> list[str]:
+    """The ids of the runs in the trash, oldest first."""
+    try:
+        return sorted(path.name for path in (home / "trash" / "runs").iterdir() if ID.fullmatch(path.name))
+    except (
+        OSError
+    ):  # no trash, or none that can be looked into: then nothing can be brought back from it either
+        return []
 
 
 def list_runs(home: Path) -> list[Run]:

@@ -50,6 +50,15 @@ def open_home(home: Path, *, force: bool = False) -> None:
         raise refuse("home_on_network", text, value=str(home), file_system=kind)
     try:
         home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        refused = refusal(error, home)
+        if refused.findings[0].code != "storage_error":
+            raise refused from error
+        text = (
+            f"The home {home} cannot be made ({error.strerror}): choose another with --home or FACTORY_HOME."
+        )
+        raise refuse("home_not_made", text, value=str(home)) from error
+    try:
         if not (home / "home.json").exists():
             write_json(home / "home.json", {"version": VERSION})
     except OSError as error:

@@ -22,6 +22,7 @@ def resumed_job(run: Run, status: Status, job: Mapping[str, Any], overrides: Seq
     """
     asked = dict(job)
     if overrides:
+        _same_kind(run, job, overrides)
         from core.job.load import parse_job
 
         asked = parse_job(json.dumps(job), overrides, origin="job.json").model_dump(mode="json")
@@ -31,6 +32,18 @@ def resumed_job(run: Run, status: Status, job: Mapping[str, Any], overrides: Seq
     if overrides or status.state == "succeeded":
         _something_left(run, status, job, asked, changed)
     return asked
+
+
+def _same_kind(run: Run, job: Mapping[str, Any], overrides: Sequence[str]) -> None:
+    """Refuse another stage or method by its name: its job has other fields, and those would be told instead."""
+    refused: dict[str, tuple[Any, Any]] = {}
+    for override in overrides:
+        field, _, wanted = (part.strip() for part in override.partition("="))
+        part = field.removesuffix(".name")
+        if part in ("stage", "method") and wanted != (old := (job.get(part) or {}).get("name")):
+            refused[f"{part}.name"] = (old, wanted)
+    if refused:
+        raise _fixed(run, refused, overrides)
 
 
 def _fixed(run: Run, refused: Mapping[str, tuple[Any, Any]], overrides: Sequence[str]) -> FactoryError:

@@ -41,6 +41,36 @@ def refusal(error: OSError, path: Path) -> FactoryError:
     return refuse("storage_error", text, value=str(path))
 
 
+def refuse_target(folder: Path) -> None:
+    """Refuse a folder that is there already or cannot be made, before work is done for it; leaves nothing behind."""
+    made: list[Path] = []
+    try:
+        if folder.is_symlink() or folder.exists():
+            text = f"{str(folder)!r} exists already and is not overwritten; choose another folder with --out."
+            raise refuse("target_exists", text, value=str(folder))
+        for path in reversed([folder, *folder.parents]):
+            if not path.exists():
+                path.mkdir()
+                made.append(path)
+    except OSError as error:
+        raise not_written(folder, error) from error
+    finally:
+        for path in reversed(made):
+            with contextlib.suppress(OSError):  # somebody else has put something in it
+                path.rmdir()
+
+
+def not_written(folder: Path, error: OSError) -> FactoryError:
+    """The refusal of a folder named by --out that cannot be written."""
+    text = f"The folder {str(folder)!r} cannot be written ({error.strerror}); choose another with --out."
+    return refuse("target_not_written", text, value=str(folder))
+
+
+def half_made(folder: Path) -> Path:
+    """Where a folder is made until it is whole and gets its name."""
+    return folder.with_name(f".tmp-{folder.name}")
+
+
 def sync_folder(folder: Path) -> None:
     """fsync a folder, so that the names in it survive a power cut. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.runs.folder import ID, Run
+from core.runs.folder import ID, Run, deleted_runs
 from core.runs.home import open_home
 from core.runs.locks import is_held
 from core.runs.states import read_status
@@ -53,7 +53,17 @@ def thrown(home: Path) -> list[Thrown]:
 
 
 def put_back(home: Path, wanted: str) -> Run:
-    """Bring a deleted run back. Raises FactoryError when there is none of that id, or when its place is taken."""
+    """Bring a deleted run back, by its id or a beginning or end of it that only one has.
+
+    Raises FactoryError when there is none or more than one, or when its place is taken.
+    """
+    fits = [id for id in deleted_runs(home) if id.startswith(wanted) or id.endswith(wanted)]
+    if len(fits) > 1 and wanted not in fits:
+        text = (
+            f"{wanted!r} fits {len(fits)} deleted runs (such as {', '.join(fits[-3:])}): give more of the id."
+        )
+        raise refuse("run_ambiguous", text, value=wanted[:80], count=len(fits))
+    wanted = fits[0] if len(fits) == 1 and wanted else wanted
     source = home / "trash" / "runs" / wanted
     if not ID.fullmatch(wanted) or not source.is_dir():
         there = ", ".join(one.id for one in thrown(home)[-3:])

@@ -8,6 +8,9 @@ Exit code 2 and {"findings": [...]} when the job cannot be ejected.
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -19,14 +22,15 @@ from datasets import Dataset
 
 from core.job.schedule import schedule
 from core.job.spec import JobSpec
+from core.runs.storage import half_made, not_written, refuse_target
 from core.training import eject_script
 from core.training.answering import answer
 from core.training.context import Context
-from core.training.faults import explain
+from core.training.faults import explain, is_disk_full
 from core.training.feedback import split_answers
 from core.training.model import load_tokenizer, model_folder
 from core.training.rows import rows_for
-from data.errors import FactoryError, refuse
+from data.errors import FactoryError
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
 
@@ -34,15 +38,30 @@ PACKAGES = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
 def eject(job: JobSpec, home: Path, folder: Path) -> dict[str, Any]:
     """Write train.py, requirements.txt and the rows into a new folder; the files with what each is.
 
-    Raises FactoryError for what no short script can do.
+    It gets its name when it is whole. Raises FactoryError for what no short script can do, and for a folder that cannot
+    be written.
     """
     eject_script.refuse_what_cannot(job)
     tokenizer = load_tokenizer(job.model, home)
     prepared = rows_for(job, home, tokenizer, lambda event: None)
     times = schedule(job.train, prepared.rows * job.stage.repeats)
     context = _context(job, home, tokenizer, times)
+    temporary = half_made(folder)
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        told = _write(job, context, prepared, home, temporary)
+        temporary.rename(folder)
+    except OSError as error:
+        raise error if is_disk_full(error, folder.parent) else not_written(folder, error) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return told
+
+
+def _write(job: JobSpec, context: Context, prepared: Any, home: Path, folder: Path) -> dict[str, Any]:
+    """Write the files into a folder that is there."""
     files: dict[str, str] = {}
-    folder.mkdir(parents=True)
     for part, path in (("train", prepared.train), ("eval", prepared.eval)):
         if path is not None:
             rows = ready_rows(job, Dataset.from_file(str(path)))
@@ -113,9 +132,15 @@ def main() -> int:
     """Read the job from stdin, write what was written to stdout."""
     home, folder = Path(sys.argv[1]), Path(sys.argv[2])
 
+    def ended(number: int, frame: Any) -> None:
+        # Here and now, not by an exception: some library catches all of them while it is imported.
+        shutil.rmtree(half_made(folder), ignore_errors=True)
+        os._exit(128 + number)
+
+    signal.signal(signal.SIGTERM, ended)
+
     def ejected(text: str) -> dict[str, Any]:
-        if folder.exists():
-            raise refuse("target_exists", f"{folder} exists already; choose another folder with --out.")
+        refuse_target(folder)
         try:
             return eject(JobSpec.model_validate_json(text), home, folder)
         except Exception as problem:

@@ -296,6 +296,26 @@ def eject(job: dict[str, Any], home: str, folder: str) -> dict[str, Any]:
         return {"refused": [one.code for one in problem.findings]}
 
 
+def eject_interrupted(job: dict[str, Any], home: str, folder: str) -> list[str]:
+    """Eject a job with Ctrl-C after its rows are written; what lies beside the folder then."""
+    from core.training import eject_script
+
+    whole = eject_script.script
+
+    def pressed(*given: Any, **more: Any) -> str:
+        assert any(path.name == "train.jsonl" for path in Path(folder).parent.rglob("*"))
+        raise KeyboardInterrupt
+
+    eject_script.script = pressed
+    try:
+        eject(job, home, folder)
+    except KeyboardInterrupt:
+        return sorted(path.name for path in Path(folder).parent.iterdir())
+    finally:
+        eject_script.script = whole
+    raise AssertionError("it was not interrupted")
+
+
 def run_script(folder: str) -> list[float]:
     """Run an ejected train.py in its folder, with nothing of ours to import; the losses it logged."""
     import os

@@ -84,3 +84,15 @@ def test_what_no_short_script_can_do_is_refused_in_a_sentence(
             "tests.cpu.exports:eject", job=asked, home=str(tmp_path / "home"), folder=str(tmp_path / "no")
         )
         assert told["refused"] == [code] and not (tmp_path / "no").exists()
+
+
+def test_an_interrupted_eject_leaves_nothing_and_a_folder_that_cannot_be_made_is_named(
+    zygote: Zygote, tiny: str, tmp_path: Path
+) -> None:
+    job, home, place = _sft(tiny, tmp_path), str(tmp_path / "home"), tmp_path / "place"
+    place.mkdir()
+    assert (
+        zygote.call("tests.cpu.exports:eject_interrupted", job=job, home=home, folder=str(place / "x")) == []
+    )
+    told = zygote.call("tests.cpu.exports:eject", job=job, home=home, folder="/proc/zz")
+    assert told["refused"] == ["target_not_written"]

@@ -151,3 +151,17 @@ def test_the_fingerprint_of_a_job_is_blind_to_what_may_change_and_to_nothing_els
 )
 def test_the_new_length_is_counted_from_the_old_one(train, was, total, expected) -> None:
     assert total_steps({"train": train}, {"train": was}, total) == expected
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [("stage.name=dpo", "stage.name"), ("stage=dpo", "stage.name"), ("method=full", "method.name")],
+)
+def test_another_stage_or_method_on_resume_is_refused_as_that(
+    tmp_path: Path, override: str, said: str
+) -> None:
+    run = finished(tmp_path / "home")
+    with pytest.raises(FactoryError) as refused:
+        local.resume(run, [override])
+    (finding,) = refused.value.findings
+    assert finding.code == "setting_fixed" and f"rests on {said}, which may not change" in finding.message
