@@ -20,6 +20,7 @@ import gradio as gr
 
 from webui.head import Head
 from webui.labels import all_words
+from webui.lost import Lost
 from webui.pages import PAGES
 from webui.theme import theme
 from webui.words import TEXT, word
@@ -33,6 +34,7 @@ UPLOAD_LIMIT = "1mb"
 
 def mount(app: FastAPI, home: Path) -> FastAPI:
     """Put the board, its static files and its words under an app. Call it last: it answers every other path."""
+    app.add_middleware(Lost)
     app.add_middleware(Head, first=head_begins(), last=head_ends())
     app.mount("/ui/text", StaticFiles(directory=TEXT), name="text")
     app.mount("/ui", StaticFiles(directory=STATIC), name="static")

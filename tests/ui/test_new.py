@@ -166,6 +166,31 @@ def test_a_text_that_is_no_yaml_says_where_and_leaves_the_form_alone(new):
     expect(new.get_by_test_id("yaml")).to_have_value(JOB)
 
 
+def test_a_refused_text_takes_the_old_findings_away_and_blocks_start_until_it_is_discarded(new):
+    paste(new, JOB + "train: {epochs: x}\nodd: 1\n")
+    expect(new.locator("#f-train-epochs .told")).to_be_visible()
+    expect(new.get_by_test_id("form-findings")).to_contain_text("odd is not a field")
+    paste(new, JOB + "train: [")
+    expect(new.get_by_test_id("yaml-wrong")).to_contain_text("cannot be read")
+    expect(new.locator("#f-train-epochs .told")).to_have_count(0)
+    expect(new.get_by_test_id("form-findings")).to_be_empty()
+    expect(new.get_by_test_id("verdict")).to_have_text("1 thing to fix")
+    expect(new.get_by_test_id("start")).to_have_attribute("aria-disabled", "true")
+    new.get_by_test_id("discard").click()
+    expect(new.get_by_test_id("yaml-wrong")).to_be_empty()
+    expect(new.locator("#f-train-epochs .told")).to_be_visible()
+
+
+def test_an_address_without_a_page_has_the_way_back(new, watcher):
+    watcher.allow("status of 404")  # the browser says so itself
+    base = new.url.split("/new")[0]
+    assert new.goto(f"{base}/nothing-here").status == 404
+    expect(new.get_by_test_id("nav-runs")).to_be_visible()
+    expect(new.locator("h1")).to_have_text("There is no such page")
+    new.goto(f"{base}/runs")
+    expect(new).to_have_url(f"{base}/")
+
+
 def test_a_file_of_yaml_is_imported(new, tmp_path: Path):
     path = tmp_path / "job.yaml"
     path.write_text(JOB + "name: from a file\n", "utf-8")

@@ -63,7 +63,21 @@ export class Form extends EventTarget {
     this.tell("filled");
   }
 
+  /** An edited text was refused: until it is mended or discarded, its findings are the only ones, and Start is blocked. */
+  hold(findings) {
+    this.held = findings;
+    this.tell("findings");
+  }
+
+  /** The edited text is gone: what holds for the job is told again. */
+  release() {
+    if (!this.held) return;
+    this.held = null;
+    this.tell("findings");
+  }
+
   take(answer) {
+    this.held = null;
     const kinds = this.kinds;
     Object.assign(this, {
       text: answer.yaml, findings: answer.findings, presets: answer.presets, kinds: answer.kinds,
@@ -152,6 +166,7 @@ export class Form extends EventTarget {
 
   /** Everything there is to tell, each once, errors first. */
   all() {
+    if (this.held) return this.held;
     const known = new Set(this.findings.map((one) => one.field));
     const deeper = this.checked.findings.filter((one) => one.field === null || !known.has(one.field));
     const planned = this.planned?.text === this.text ? this.planned.findings : [];

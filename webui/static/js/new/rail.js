@@ -24,7 +24,7 @@ export function rail(form) {
 
   const drawState = () => {
     const errors = form.errors();
-    const begun = form.text.trim() !== "";
+    const begun = form.text.trim() !== "" || Boolean(form.held);
     const known = form.checked.text === form.text;
     const [kind, words] = !begun ? ["", "new.state.empty"]
       : errors.length ? ["err", errors.length === 1 ? "new.state.one" : "new.state.some"]
@@ -34,7 +34,8 @@ export function rail(form) {
     start.setAttribute("aria-disabled", String(!begun || errors.length > 0));
     blocks.className = begun ? "blocks" : "blocks calm";
     blocks.replaceChildren(...blocked(form, errors, begun));
-    slot.replaceChildren(...form.all().filter((one) => homeless(form, one)).map((one) =>
+    // A refused text says itself, beside it, why.
+    slot.replaceChildren(...(form.held ? [] : form.all()).filter((one) => homeless(form, one)).map((one) =>
       el(`div.box.${{ error: "err", warning: "warn" }[one.level] ?? "note"}`, {}, sentence(one), fixButton(form, one))),
     ...(onlyTooLarge(errors) ? [el("button.btn.small", {
       type: "button", "data-testid": "anyway", onclick: () => begin(form, start, true),

@@ -33,12 +33,18 @@ export function editor(form) {
     wrong.replaceChildren();
     draw();
   };
-  area.addEventListener("input", draw);
+  area.addEventListener("input", () => {
+    draw();
+    if (bar.hidden) { wrong.replaceChildren(); form.release(); }
+  });
   area.addEventListener("scroll", () => { paint.scrollTop = area.scrollTop; paint.scrollLeft = area.scrollLeft; });
   area.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && event.altKey) { event.preventDefault(); apply.click(); }
   });
-  const refuse = (findings) => wrong.replaceChildren(...findings.map((one) => el("p", {}, one.message ?? sentence(one))));
+  const refuse = (findings) => {
+    form.hold(findings.map((one) => ({ code: one.code, level: "error", field: null, message: one.message ?? sentence(one) })));
+    wrong.replaceChildren(...form.held.map((one) => el("p", {}, one.message)));
+  };
   const applied = async () => {
     try {
       bar.hidden = true;
@@ -54,7 +60,7 @@ export function editor(form) {
   apply.addEventListener("click", applied);
   // Whoever starts with an edited text means that text.
   form.settled = () => (bar.hidden ? true : applied());
-  undo.addEventListener("click", () => { bar.hidden = true; follow(); });
+  undo.addEventListener("click", () => { bar.hidden = true; follow(); form.release(); });
   form.on("text", follow);
   form.on("show-text", () => { area.value = form.refused.text; draw(); refuse(form.refused.findings); area.focus(); });
   draw();
