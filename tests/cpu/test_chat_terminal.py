@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -128,7 +129,8 @@ def test_ctrl_c_stops_an_answer_and_not_the_conversation(zygote, tmp_path: Path)
         os.kill(terminal.process.pid, signal.SIGINT)
         terminal.until("(stopped)", 20)
         terminal.until("> ")
-        assert "8 tokens" in terminal.ask("/set max_tokens 8") + terminal.ask("And now?")
+        terminal.ask("/set max_tokens 8")  # an untrained model may end sooner: at most eight
+        assert re.search(r"\n[1-8] tokens?,", terminal.ask("And now?"))
     finally:
         terminal.close()
 

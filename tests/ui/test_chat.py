@@ -157,7 +157,9 @@ def test_escape_stops_an_answer_and_it_can_be_given_again(
     assert kept
     page.get_by_test_id("chat-settings").locator("#chat-max_tokens").fill("8")
     page.get_by_test_id("chat-again").click()
-    expect(page.get_by_test_id("answer-speed")).to_contain_text("8 tokens", timeout=60_000)
+    expect(page.get_by_test_id("answer-speed")).to_contain_text(
+        re.compile(r"\b[1-8] tokens?\b"), timeout=60_000
+    )
     expect(page.get_by_test_id("turn")).to_have_count(1)
     expect(page.get_by_test_id("chat-memory")).to_contain_text("loaded")
     page.get_by_test_id("chat-unload").click()
