@@ -65,6 +65,8 @@ REFUSED_ON_PURPOSE = {
 }
 MOST = 50
 """So many findings are enough to see that this is no job; more would only take time."""
+LONG = 60
+"""Characters from which on a text is counted for its reader, who cannot see how long it is."""
 EXAMPLES = {"model": "smollm2-135m", "data": "rows.jsonl", "stage": "sft"}
 _SECRET_KEY = re.compile(r"(token|api_?key|password|secret)$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"\b(hf_|sk-|ghp_|gho_|wandb_)[A-Za-z0-9_-]{8,}")
@@ -117,6 +119,10 @@ def _finding(path: FieldPath, details: list[ErrorDetails], reading: Reading, ori
         return _unknown(path, reading.value, where, params)
     node = node_at(path, reading.value)
     can_be = allowed(node) if node is not None else ""
+    if (
+        can_be == "any value"
+    ):  # which nothing would break: it is an entry of the shorthand `data: [path, path]`
+        can_be = "text or a group of settings"
     if kind in ("missing", "union_tag_not_found"):
         example = f", such as {name}: {EXAMPLES[name]}" if name in EXAMPLES else f": {can_be}"
         message = f"{name} is missing; add it{example}{where}."
@@ -128,9 +134,20 @@ def _finding(path: FieldPath, details: list[ErrorDetails], reading: Reading, ori
         return Finding(
             "invalid_value", f"{subject}{message}{where}.", field=name or None, value=value, params=params
         )
-    message = f"{name} must be {can_be}; got {shown(value)}{_hint(node, value)}{where}."
+    said = _wrong_length(detail, value) or f"must be {can_be}; got {shown(value)}{_hint(node, value)}"
+    message = f"{name} {said}{where}."
     params["allowed"] = can_be
     return Finding(_code(kind), message, field=name, value=_harmless(value), params=params)
+
+
+def _wrong_length(detail: ErrorDetails, value: Any) -> str | None:
+    """What to say of a text that is empty or too long, which is text all the same."""
+    most = (detail.get("ctx") or {}).get("max_length", 0)
+    if detail["type"] == "string_too_short" and value == "":
+        return "must not be empty"
+    if detail["type"] == "string_too_long" and isinstance(value, str) and len(value) > LONG:
+        return f"is too long: {len(value):,} characters, and at most {most:,} are taken"
+    return None
 
 
 def _where(path: FieldPath, reading: Reading, origin: str) -> tuple[str, dict[str, Any]]:
@@ -217,7 +234,7 @@ def _hint(node: Schema, value: Any) -> str:
     return ""
 
 
-def shown(value: Any, limit: int = 60) -> str:
+def shown(value: Any, limit: int = LONG) -> str:
     """A value as it is repeated in a sentence: as JSON, short, and without what looks like a secret."""
     if value is None:
         return "nothing"

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.job.load import parse_job
+from data.errors import FactoryError
 from data.words import byte_size, number
 
 
@@ -45,3 +47,22 @@ def test_every_number_keeps_its_size(value: float):
 )
 def test_a_size_is_never_rounded_to_nothing(count: int, words: str):
     assert byte_size(count) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("model: ''\ndata: r.jsonl\nstage: sft\n", "model must not be empty ("),
+        ("model: m\ndata: ''\nstage: sft\n", "data must not be empty ("),
+        (
+            f"model: {'a' * 5000}\ndata: r.jsonl\nstage: sft\n",
+            "model is too long: 5,000 characters, and at most 4,096",
+        ),
+        ("model: m\ndata: [1]\nstage: sft\n", "data[0] must be text or a group of settings; got 1 ("),
+    ],
+)
+def test_an_empty_a_too_long_and_a_foreign_value_are_told_as_that(text: str, said: str) -> None:
+    with pytest.raises(FactoryError) as refused:
+        parse_job(text)
+    (finding,) = refused.value.findings
+    assert finding.message.startswith(said)
