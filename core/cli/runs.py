@@ -181,7 +181,7 @@ def logs(
         try:
             text = tail(run.log, lines)
         except FileNotFoundError:
-            say(f"Run {run.id} has printed nothing yet: it is {read_status(run).state}.", err=True)
+            say(f"Run {run.id} has printed nothing yet: it {read_status(run).words}.", err=True)
             return
         for line in text.split("\n") if text else ():
             say(plain(line.rsplit("\r", 1)[-1]))  # of a progress bar's many states, the last

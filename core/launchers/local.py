@@ -114,7 +114,7 @@ def stop(run: Run, *, now: bool = False) -> Status:
     """
     status = read_status(run)
     if status.over:
-        text = f"Run {run.id} is not running: it is {status.state}."
+        text = f"Run {run.id} is not running: it {status.words}."
         raise refuse("run_not_running", text, value=run.id, state=status.state)
     again = run.stop_file.exists()
     try:
@@ -143,7 +143,7 @@ def to_front(run: Run) -> None:
             text = f"Run {run.id} belongs to another user of this machine, who alone may move it."
             raise refuse("not_your_run", text, value=run.id) from error
     if not moved:
-        text = f"Run {run.id} is not waiting in the queue: it is {read_status(run).state}."
+        text = f"Run {run.id} is not waiting in the queue: it {read_status(run).words}."
         raise refuse("run_not_queued", text, value=run.id, state=status.state)
     wake(run)
 

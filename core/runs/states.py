@@ -22,6 +22,7 @@ from core.runs.storage import FULL, give_up_reserve, read_json, tail, write_json
 
 VERSION = 1
 ENDS = ("stopped", "succeeded", "failed")
+_SAID = {"stopped": "was stopped", "succeeded": "has succeeded", "failed": "has failed"}
 FOLLOWS: dict[str | None, tuple[str, ...]] = {
     None: ("queued",),
     "queued": ("starting", "stopped", "failed"),
@@ -52,6 +53,11 @@ class Status:
     def over(self) -> bool:
         """Nothing will happen any more without a new attempt."""
         return self.state in (*ENDS, "lost")
+
+    @property
+    def words(self) -> str:
+        """The state behind the name of the run, for sentences: `is running`, `has succeeded`."""
+        return _SAID.get(self.state, f"is {self.state}")
 
     @property
     def attempt(self) -> int:

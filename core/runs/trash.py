@@ -28,7 +28,9 @@ def throw_away(run: Run) -> Thrown:
     """Move a run to HOME/trash/runs. Raises FactoryError while it or anything of it lives, or the disk refuses."""
     status = read_status(run)
     if not status.over:
-        text = f"Run {run.id} is {status.state}: stop it first, then delete it."
+        asked = run.stop_file.exists()
+        todo = "it was asked to stop; delete it when it has" if asked else "stop it first, then delete it"
+        text = f"Run {run.id} is {status.state}: {todo}."
         raise refuse("run_active", text, value=run.id, state=status.state)
     if status.orphans or is_held(run.alive):
         text = f"Processes of run {run.id} live on: end them with `factory stop {run.id}`, then delete it."

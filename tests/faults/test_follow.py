@@ -112,7 +112,7 @@ def test_stop_shows_its_countdown_and_says_how_to_go_on(run: Run, home: Path) ->
     again = subprocess.run(
         [*FACTORY, "--home", str(home), "stop", run.id], capture_output=True, text=True, timeout=60
     )
-    assert (again.returncode, "is not running: it is stopped" in again.stderr) == (2, True)
+    assert (again.returncode, "is not running: it was stopped" in again.stderr) == (2, True)
 
 
 def test_a_deaf_run_shows_the_time_until_it_is_killed(home: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_waiting_run_can_be_moved_to_the_front(home: Path) -> None:
         assert over(run).state == "succeeded"
     begun = sorted(runs, key=lambda run: _times(run)[0])
     assert begun == [runs[0], runs[2], runs[3], runs[1]]
-    with pytest.raises(FactoryError, match="is not waiting in the queue: it is succeeded"):
+    with pytest.raises(FactoryError, match="is not waiting in the queue: it has succeeded"):
         local.to_front(runs[1])
 
 

@@ -97,8 +97,15 @@ def install(app: FastAPI) -> None:
 
 
 def _finding(detail: Any) -> Finding:
+    if detail["type"] == "json_invalid":
+        why = str(detail.get("ctx", {}).get("error", "it is broken"))
+        return Finding("bad_request", f"The body is not JSON: {why[:1].lower()}{why[1:]}.")
     where = [str(part) for part in detail["loc"] if part not in ("body", "query", "path")]
     field = ".".join(where) or None
+    if detail["type"] == "string_pattern_mismatch":
+        given = str(detail["input"])[:80]
+        text = f"{field} {given!r} cannot be one; take it as the lists of the board have it."
+        return Finding("bad_request", text, field=field, value=given)
     words = str(detail["msg"]).removeprefix("Value error, ").rstrip(".")
     return Finding("bad_request", f"{field or 'the request'}: {words[:1].lower()}{words[1:]}.", field=field)
 

@@ -102,9 +102,9 @@ def stop(run: TheRun, here: InHere, body: StopBody | None = None) -> Json:
 @router.post("/runs/{id}/cancel", response_model=RunAnswer)
 def cancel(run: TheRun, here: InHere) -> Response:
     """Take a waiting run out of the queue. Refused when it no longer waits."""
-    if (state := read_status(run).state) != "queued":
-        text = f"Run {run.id} is not waiting in the queue: it is {state}."
-        raise refuse("run_not_queued", text, value=run.id, state=state)
+    if (status := read_status(run)).state != "queued":
+        text = f"Run {run.id} is not waiting in the queue: it {status.words}."
+        raise refuse("run_not_queued", text, value=run.id, state=status.state)
     local.stop(run)
     return _answer(run, here)
 

@@ -116,7 +116,7 @@ def test_logs_shows_the_end_without_what_drives_the_terminal(
 ) -> None:
     run = made(tmp_path, "queued", "stopped")
     assert factory("--home", str(tmp_path), "logs", run.id) == 0
-    assert "has printed nothing yet: it is stopped" in capsys.readouterr().err
+    assert "has printed nothing yet: it was stopped" in capsys.readouterr().err
     run.log.write_bytes(b"one\n10%\r50%\r100%\n\x1b]8;;javascript:x\x07two\x1b[2J\n")
     assert factory("--home", str(tmp_path), "logs", run.id, "-n", "2") == 0
     assert capsys.readouterr().out == "100%\ntwo\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 
 import pytest
@@ -116,3 +117,46 @@ def test_half_a_character_is_refused_by_its_field(board, home, way, address, bod
     address = address.replace("{run}", make_run(home)[0].id)
     answer = board.client.request(way, address, content=body, headers=JSON)
     assert answer.status_code == 422 and answer.json()["error"]["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("way", "address", "body", "status", "words"),
+    [
+        ("POST", "/api/jobs/form", "{", 400, "The body is not JSON: "),
+        ("POST", "/api/jobs/check", '{"yaml": }', 400, "The body is not JSON: expecting value."),
+        (
+            "GET",
+            "/api/runs/A!b",
+            None,
+            422,
+            "id 'A!b' cannot be one; take it as the lists of the board have it.",
+        ),
+        ("POST", "/api/runs/{succeeded}/stop", "{}", 409, "is not running: it has succeeded."),
+        ("POST", "/api/runs/{stopped}/stop", "{}", 409, "is not running: it was stopped."),
+        ("POST", "/api/runs/{failed}/cancel", "{}", 409, "is not waiting in the queue: it has failed."),
+    ],
+)
+def test_a_refusal_is_a_sentence(board, home, way, address, body, status, words):
+    from tests.unit.webui.conftest import make_run
+
+    if "{" in address:
+        state = address.split("{")[1].split("}")[0]
+        address = address.replace(f"{{{state}}}", make_run(home, state)[0].id)
+    answer = board.client.request(way, address, content=body, headers=JSON)
+    assert answer.status_code == status and words in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [(False, "stop it first, then delete it."), (True, "it was asked to stop; delete it when it has.")],
+)
+def test_a_run_that_was_asked_to_stop_is_not_to_be_stopped_first(board, home, asked, words):
+    from tests.unit.webui.conftest import make_run
+
+    run, _ = make_run(home, "queued")
+    if asked:
+        run.stop_file.touch()
+    with run.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        answer = board.client.delete(f"/api/runs/{run.id}")
+    assert answer.status_code == 409 and answer.json()["error"]["message"].endswith(words)
