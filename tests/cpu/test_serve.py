@@ -15,6 +15,8 @@ import httpx
 import openai
 import pytest
 
+from tests.loops import run_async
+
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-for-tests-0123"
 ASKED = [{"role": "user", "content": "What is 3 and 3?"}]
@@ -228,7 +230,6 @@ def test_several_clients_are_answered_at_once_each_as_if_alone(client: openai.Op
 
 def test_another_server_of_this_api_can_stand_behind_it(served: Served, tiny: str) -> None:
     """What `--backend vllm` puts in front of vLLM, here in front of our own server."""
-    import asyncio
 
     from core.chat.openai import read
     from webui.vllm import Upstream
@@ -248,7 +249,7 @@ def test_another_server_of_this_api_can_stand_behind_it(served: Served, tiny: st
             await upstream.close()
         raise AssertionError("a prompt that is too long was answered")
 
-    whole, chunks, told = asyncio.run(through())
+    whole, chunks, told = run_async(through())
     text = "".join(one["choices"][0]["delta"].get("content") or "" for one in chunks if one["choices"])
     assert text == whole["choices"][0]["message"]["content"] and whole["usage"]["completion_tokens"] == 12
     assert chunks[-1]["usage"] == whole["usage"] and "512" in told

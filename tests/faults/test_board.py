@@ -19,6 +19,7 @@ import pytest
 from core.launchers import local
 from core.runs.folder import Run, list_runs
 from tests.faults.conftest import over, until
+from tests.loops import run_async
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = "model: smollm2-135m\nstage: sft\ndata: data/samples/persona.jsonl\n"
@@ -164,7 +165,6 @@ def test_a_disk_that_fills_while_an_upload_runs_leaves_nothing(
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root to mount a small disk")
-    import asyncio
 
     from data.errors import FactoryError
     from webui import uploads
@@ -182,7 +182,7 @@ def test_a_disk_that_fills_while_an_upload_runs_leaves_nothing(
                 yield b"x" * (1 << 20)
 
         with pytest.raises(FactoryError) as refused:
-            asyncio.run(uploads.take_in(Settings(home=home), "big.jsonl", chunks()))
+            run_async(uploads.take_in(Settings(home=home), "big.jsonl", chunks()))
         assert refused.value.findings[0].code == "disk_full" and list(data.iterdir()) == []
     finally:
         subprocess.run(["umount", str(data)], check=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.loops import run_async
 from webui.guard import BODY_BYTES, HEADERS, Guard
 from webui.settings import Settings
 
@@ -61,7 +61,7 @@ def ask(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(Guard(_app, Settings(**given))(scope, receive, send))
+    run_async(Guard(_app, Settings(**given))(scope, receive, send))
     start = sent[0]
     content = b"".join(one.get("body", b"") for one in sent[1:])
     return start["status"], {name.decode(): value.decode() for name, value in start["headers"]}, content
