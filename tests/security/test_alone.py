@@ -98,13 +98,13 @@ def test_the_board_works_where_there_is_only_loopback_and_asks_for_nothing_else(
     assert told["foreign"] == []
 
 
-def test_the_first_page_costs_under_five_cpu_seconds_and_no_training_library(board):
-    """The board of these tests has answered pages for a while; what it has imported is what matters here."""
+def test_the_first_page_brings_no_training_library(board):
+    """The board of these tests has answered pages for a while; a fresh one is asked for its first, too."""
     maps = Path(f"/proc/{board.process.pid}/maps").read_text()
     assert board.client.get("/").status_code == 200
     assert "libtorch" not in maps and "/transformers/" not in maps
     program = (
-        "import sys, time\n"
+        "import sys\n"
         "from pathlib import Path\n"
         "from webui.server import build\n"
         "from webui.settings import Settings\n"
@@ -115,20 +115,9 @@ def test_the_first_page_costs_under_five_cpu_seconds_and_no_training_library(boa
         "        return (await client.get('/')).status_code\n"
         "status = asyncio.run(ask())\n"
         "heavy = {'torch', 'transformers', 'trl', 'peft', 'datasets', 'accelerate'} & set(sys.modules)\n"
-        "print(status, time.process_time(), sorted(heavy))\n"
+        "print(status, sorted(heavy))\n"
     )
-    costs = []
-    for _ in range(3):  # other work on the same cores makes a processor slower, too: the best of three counts
-        done = subprocess.run(
-            [sys.executable, "-c", program, str(board.home)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        status, cost, heavy = done.stdout.split(maxsplit=2)
-        assert (status, heavy.strip()) == ("200", "[]")
-        costs.append(float(cost))
-        if costs[-1] < 5:
-            return
-    raise AssertionError(f"CPU-seconds to the first page: {costs}")
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(board.home)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["200", "[]"]
