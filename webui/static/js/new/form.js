@@ -57,10 +57,21 @@ export class Form extends EventTarget {
   }
 
   /** Fill the form from a text. Throws a Refusal when it cannot be read; then everything stays as it was. */
-  async fill(text) {
-    await this.busy;
-    this.take(await ask({ yaml: text, fill: true }));
-    this.tell("filled");
+  fill(text) {
+    return this.alone(async () => {
+      this.take(await ask({ yaml: text, fill: true }));
+      this.tell("filled");
+    });
+  }
+
+  /** One question at a time: keys pressed meanwhile change the text that comes of it, never the one before. */
+  async alone(work) {
+    while (this.busy) await this.busy;
+    const working = work().finally(() => {
+      this.busy = Object.keys(this.pending).length ? this.send() : null;
+    });
+    this.busy = working.catch(() => {}); // the refusal is told to whoever asked
+    return working;
   }
 
   /** An edited text was refused: until it is mended or discarded, its findings are the only ones, and Start is blocked. */
@@ -178,10 +189,11 @@ export class Form extends EventTarget {
   errors() { return this.all().filter((one) => one.level === "error"); }
 
   /** Set fields as a finding's fix does: the text is edited, then the form filled from it. */
-  async apply(fix) {
-    await this.busy;
-    this.take(await ask({ yaml: this.text, put: fix, fill: true }));
-    this.tell("filled");
+  apply(fix) {
+    return this.alone(async () => {
+      this.take(await ask({ yaml: this.text, put: fix, fill: true }));
+      this.tell("filled");
+    });
   }
 
   shapeOf(stage) {
