@@ -115,7 +115,7 @@ def test_a_key_asks_once_and_at_once_and_the_answer_marks_its_field(new):
     paste(new, JOB)
     expect(new.get_by_test_id("verdict")).to_have_text("Ready to start")
     field(new, "train-learning_rate").fill("1")
-    expect(new.get_by_test_id("verdict")).to_have_text("Ready to start")
+    expect(new.get_by_test_id("yaml")).to_have_value(JOB + "train:\n  learning_rate: 1\n")
     asked_at_once, asked_until_marked = new.evaluate(
         """async () => {
           const input = document.querySelector("#f-train-learning_rate input");
