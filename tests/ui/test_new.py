@@ -88,6 +88,20 @@ def test_the_yaml_follows_every_key_and_only_says_what_was_set(new):
     expect(new.get_by_test_id("yaml")).to_have_value(JOB)
 
 
+def test_what_is_written_while_a_text_is_being_applied_stays(new):
+    held = []
+    new.route("**/api/jobs/form", lambda route: route.continue_() if held else held.append(route))
+    paste(new, JOB)
+    new.wait_for_timeout(50)
+    new.get_by_test_id("yaml").fill(JOB + "name: written on\n")
+    assert len(held) == 1
+    with new.expect_response("**/api/jobs/form"):
+        held[0].continue_()
+    expect(new.get_by_test_id("yaml")).to_have_value(JOB + "name: written on\n")
+    new.get_by_test_id("apply").click()
+    expect(field(new, "name")).to_have_value("written on")
+
+
 def test_a_preset_stands_in_its_empty_field(new):
     paste(new, JOB)
     expect(field(new, "train-learning_rate")).to_have_attribute("placeholder", "preset: 2e-4")

@@ -66,11 +66,11 @@ export class Form extends EventTarget {
 
   /** One question at a time: keys pressed meanwhile change the text that comes of it, never the one before. */
   async alone(work) {
-    while (this.busy) await this.busy;
+    while (this.busy) await this.busy.catch(() => {}); // its refusal is told to whoever asked
     const working = work().finally(() => {
       this.busy = Object.keys(this.pending).length ? this.send() : null;
     });
-    this.busy = working.catch(() => {}); // the refusal is told to whoever asked
+    this.busy = working.catch(() => {});
     return working;
   }
 

@@ -46,10 +46,11 @@ export function editor(form) {
     wrong.replaceChildren(...form.held.map((one) => el("p", {}, one.message)));
   };
   const applied = async () => {
+    const sent = area.value;
     try {
       bar.hidden = true;
-      await form.fill(area.value);
-      area.value = form.text;
+      await form.fill(sent);
+      if (area.value === sent) area.value = form.text; // else somebody wrote on meanwhile, and that stays
       wrong.replaceChildren();
     } catch (refusal) {
       refuse(refusal.findings?.length ? refusal.findings : [refusal]);
