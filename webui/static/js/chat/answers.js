@@ -1,5 +1,5 @@
 // An answer as it comes: POST /api/chat/answer, server-sent events read from the body of a fetch.
-import { api, Refusal, t } from "../base.js";
+import { api, Refusal, t, toast } from "../base.js";
 
 /** Ask; `hear(event)` gets every event. Resolves with the last one; an aborted signal resolves with null. */
 export async function answer(asked, hear, signal) {
@@ -45,5 +45,5 @@ async function* events(body) {
   }
 }
 
-/** Ask an answer to end where it is. */
-export const stop = (id) => api("/chat/stop", { id }).catch(() => {});
+/** Ask an answer to end where it is; that it goes on although it was asked to is told. */
+export const stop = (id) => api("/chat/stop", { id }).catch((reason) => toast(reason.message, "err"));

@@ -97,7 +97,7 @@ export class Cards {
     const line = el("p.change", { "data-testid": "result" });
     api(`/runs/${this.page.id}/result`).then(({ result }) => {
       if (result && result.base !== null && result.tuned !== null) fill(line, el("b", {}, `${t(`result.${result.measure}`)} ${figure(result.base)} → ${figure(result.tuned)}`), el("span.sub", {}, ` ${result.held_out ? t("result.held_out", { n: number(result.rows) }) : t(`result.${result.measure}_note`)}`));
-    }).catch(() => {});
+    }).catch((reason) => fill(line, el("span.sub", {}, reason.message)));
     return line;
   }
 
