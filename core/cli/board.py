@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from core.cli.listening import Host, Port, Token
 from core.cli.show import home_of, say
 from data.userpath import user_path
 
@@ -20,19 +21,9 @@ def register(app: typer.Typer) -> None:
 
 def board(
     context: typer.Context,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")
-    ] = 7860,
-    token: Annotated[
-        bool,
-        typer.Option(
-            "--token/--no-token",
-            help="Ask for the home's token (or $FACTORY_TOKEN); --no-token only on this machine's own addresses.",
-        ),
-    ] = True,
+    host: Host = "127.0.0.1",
+    port: Port = 7860,
+    token: Token = True,
     allow_dir: Annotated[
         list[Path] | None,
         typer.Option(help="A folder outside the home whose files jobs from the board may use; repeatable."),

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from core.cli.listening import Host, Port, Token
 from core.cli.show import home_of, say
 
 
@@ -24,19 +25,9 @@ def serve(
         ),
     ],
     checkpoint: Annotated[int | None, typer.Option(help="Serve the checkpoint of this step.")] = None,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")
-    ] = 8000,
-    token: Annotated[
-        bool,
-        typer.Option(
-            "--token/--no-token",
-            help="Ask for the home's token (or $FACTORY_TOKEN); --no-token only on this machine's own addresses.",
-        ),
-    ] = True,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    token: Token = True,
     backend: Annotated[
         Literal["transformers", "vllm"],
         typer.Option(help="vllm answers many at once on a GPU: factory env install vllm."),
