@@ -153,12 +153,10 @@ def adapter_layers(settings: dict[str, Any], bias: bool) -> dict[str, Any]:
     return {"installed": installed, "used": used, "differences": differences}
 
 
-def answers_both_ways(architecture: str, sample: bool) -> dict[str, Any]:
-    """Tokens drawn with prompts read once and with prompts read for each answer, and the reason where they are not."""
+def _random_model(architecture: str) -> Any:
+    """A language model of the named kind, small, from seed 0."""
     import torch
     import transformers
-
-    from core.training import shared_prompts
 
     torch.manual_seed(0)
     known = {
@@ -175,9 +173,47 @@ def answers_both_ways(architecture: str, sample: bool) -> dict[str, Any]:
     }
     kind = getattr(transformers, f"{architecture}Config")
     sizes = {name: value for name, value in known.items() if hasattr(kind(), name)}
-    model = transformers.AutoModelForCausalLM.from_config(
-        kind(vocab_size=100, pad_token_id=0, **sizes)
-    ).eval()
+    return transformers.AutoModelForCausalLM.from_config(kind(vocab_size=100, pad_token_id=0, **sizes)).eval()
+
+
+def head_of(architecture: str) -> dict[str, Any]:
+    """Loss and gradients of one batch by the model's own loss and with ours at the head; how often ours was used."""
+    import torch
+    from trl.trainer.sft_trainer import _patch_chunked_ce_lm_head
+
+    from core.training import head_loss
+
+    ids = torch.randint(5, 90, (3, 40), generator=torch.Generator().manual_seed(1))
+    labels = ids.clone()
+    labels[0, :30] = -100
+    used = _counted(head_loss._HeadLoss)
+
+    def computed(short: bool) -> tuple[float, dict[str, Any]]:
+        model = _random_model(architecture)
+        if short:
+            head_loss.install()
+            _patch_chunked_ce_lm_head(model, chunk_size=256)
+        loss = model(input_ids=ids, labels=labels, use_cache=False).loss
+        loss.backward()
+        return float(loss.detach()), {name: one.grad for name, one in model.named_parameters()}
+
+    (theirs, of_theirs), (ours, of_ours) = computed(False), computed(True)
+    largest = max(float(one.abs().max()) for one in of_theirs.values() if one is not None)
+    differences = [
+        float((of_ours[name] - one).abs().max()) / largest
+        for name, one in of_theirs.items()
+        if one is not None
+    ]
+    return {"theirs": theirs, "ours": ours, "used": len(used), "gradients": max(differences)}
+
+
+def answers_both_ways(architecture: str, sample: bool) -> dict[str, Any]:
+    """Tokens drawn with prompts read once and with prompts read for each answer, and the reason where they are not."""
+    import torch
+
+    from core.training import shared_prompts
+
+    model = _random_model(architecture)
     prompts = torch.randint(5, 90, (3, 9))
     prompts[0, :4] = 0
     ids = prompts.repeat_interleave(4, dim=0)

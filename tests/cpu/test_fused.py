@@ -110,6 +110,20 @@ def test_the_loss_is_as_exact_as_the_librarys(zygote: Zygote, size: int) -> None
         assert ours == pytest.approx(library, rel=1e-5, abs=1e-5), name
 
 
+@pytest.mark.parametrize(
+    ("architecture", "times"),
+    [("Llama", 1), ("Qwen3", 1), ("Mistral", 1), ("GPT2", 1), ("Phi3", 1), ("Cohere", 0), ("Gemma2", 0)],
+)
+def test_each_kind_of_model_has_the_same_loss_and_gradients(
+    zygote: Zygote, architecture: str, times: int
+) -> None:
+    """Cohere scales its logits and Gemma 2 caps them: those heads stay with the library."""
+    seen = zygote.call("tests.cpu.jobs_fused:head_of", architecture=architecture)
+    assert seen["used"] == times
+    assert seen["ours"] == pytest.approx(seen["theirs"], rel=1e-6)
+    assert seen["gradients"] < 1e-6
+
+
 def test_what_the_loss_cannot_take_goes_to_the_library(zygote: Zygote) -> None:
     assert zygote.call("tests.cpu.jobs_fused:head_losses_left_to_the_library") == {
         "soft cap": 1,

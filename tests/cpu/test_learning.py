@@ -180,3 +180,4 @@ def test_a_stage_teaches_and_does_not_at_rate_zero(
 def test_four_of_five_seeds_learn(zygote: Zygote, tiny: str, home: Path, tmp_path: Path, stage: str) -> None:
     learns, rate = CASES[stage]
     assert sum(learns(zygote, home, tmp_path, tiny, seed, rate) for seed in SEEDS) >= 4
+    assert not learns(zygote, home, tmp_path, tiny, SEEDS[0], 0.0)
