@@ -46,8 +46,15 @@ def main(words):
     # -P keeps the current folder out of the import path: a folder `core` there must not be taken for ours.
     if testing:
         os.chdir(HERE)
-        return _become([_python(environment), "-m", "pytest", *words[1:]])
+        return _become([_python(environment), "-m", "pytest", *_side_by_side(words[1:]), *words[1:]])
     return _become([_python(environment), "-P", "-m", "core.cli", *(words or ["board", "--open"])])
+
+
+def _side_by_side(words):
+    """Whole tiers run a file on each core; a test that was named runs alone, where a debugger can reach it."""
+    if any(not word.startswith("--") for word in words) or "--version" in words:
+        return []
+    return ["-n", str(max(1, min(4, os.cpu_count() or 1))), "--dist", "loadfile"]
 
 
 def _too_old():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -125,6 +126,13 @@ def test_test_installs_what_tests_need_and_becomes_pytest(checkout):
     _, record = start(checkout, "test", "-k", "two words")
     assert installs(record)[-1] == "-r requirements-test.txt"
     assert record[-1] == "-m pytest -k two words"
+
+
+def test_whole_tiers_run_side_by_side(checkout):
+    _, record = start(checkout, "test", "--slow")
+    assert re.fullmatch(r"-m pytest -n [1-4] --dist loadfile --slow", record[-1])
+    _, record = start(checkout, "test", "tests/house.py", "--slow")
+    assert record[-1] == "-m pytest tests/house.py --slow"
 
 
 def test_a_failed_install_is_one_sentence_and_is_tried_again(checkout):
