@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from core.launchers import local
+from core.runs import control
 from core.runs.folder import Run, create_run, list_runs
 from core.runs.process import holders_of
 from core.runs.states import Book, new_record, read_status
@@ -84,7 +84,7 @@ def _submit(home: Path, job: Path, count: int) -> tuple[float, float]:
 
 def _end(runs: list[Run]) -> None:
     for run in reversed(runs):
-        local.stop(run, now=True)
+        control.stop(run, now=True)
     deadline = time.monotonic() + 120
     while any(not read_status(run).over for run in runs) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -22,18 +22,27 @@ BROWSER = ("gradio", "fastapi", "starlette", "uvicorn")
 
 # Who may import whom, at module level and inside functions alike; a room may always import itself.
 # core.training is started by name; only it and the heavy halves of stages, methods and engines touch it.
-SPECS = {"core.job", "core.stages", "core.methods", "core.engines", "core.rewards", "core.export"}
+SPECS = {
+    *(
+        "core.job",
+        "core.stages",
+        "core.methods",
+        "core.engines",
+        "core.launchers",
+        "core.rewards",
+        "core.export",
+    )
+}
 MAY_IMPORT: dict[str, set[str]] = {
     "data": set(),
     **{room: {"data", *SPECS} for room in SPECS},
     "core.rewards": {"data", *SPECS, "core.sandbox"},
     "core.sandbox": {"data"},
-    "core.launchers": {"data", *SPECS, "core.runs"},
     "core.runs": {"data", *SPECS},
     "core.chat": {"data", *SPECS, "core.runs"},
     "core.training": {"data", *SPECS, "core.runs", "core.chat"},
-    "core.cli": {"data", *SPECS, "core.runs", "core.launchers", "core.chat"},
-    "webui": {"data", *SPECS, "core.runs", "core.launchers", "core.chat"},
+    "core.cli": {"data", *SPECS, "core.runs", "core.chat"},
+    "webui": {"data", *SPECS, "core.runs", "core.chat"},
 }
 HEAVY_HALVES = ("core.stages", "core.methods", "core.engines", "core.export")
 LIGHT = tuple(room for room in MAY_IMPORT if room not in ("core.training", "webui"))
@@ -182,7 +191,7 @@ REGISTERS = {
     "core.rewards": ("REWARDS", "Spec"),
     "core.engines": ("ENGINES", "Spec"),
     "core.export": ("TARGETS", "Spec"),
-    "core.launchers": ("LAUNCHERS", "submit"),
+    "core.launchers": ("LAUNCHERS", "Spec"),
     "webui.pages": ("PAGES", "PATH"),
     "data.formats": ("FORMATS", "NAME"),
 }

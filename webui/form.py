@@ -17,7 +17,7 @@ from core.job.schema import Schema, alternatives, job_schema, names_of
 
 NOTHING: Any = object()
 """What a job says about a field that it does not mention."""
-KINDS = ("stage", "method", "engine")
+KINDS = ("stage", "method", "engine", "launcher")
 """Parts of a job that are one of several kinds, told apart by `name`."""
 DATA = "data"
 """The id of the field for the files, which stands for data.path and data.sources."""
@@ -34,7 +34,7 @@ class Field:
     path: tuple[str, ...]
     """Where it stands in the job: ("stage", "max_length")."""
     kind: str | None
-    """The kind of stage, method or engine that has it; None for the parts that every job has."""
+    """The kind of stage, method, engine or launcher that has it; None for the parts that every job has."""
     widget: str
     """radio, choice, many, check, number, text, lines, words, items, pairs, value; rows for a list of objects."""
     node: Schema
@@ -118,7 +118,7 @@ def kinds_of(node: Schema) -> dict[str, Schema]:
 def _part(name: str, node: Schema) -> Iterator[Field]:
     kinds = kinds_of(node)
     if name in KINDS:
-        default = {"method": "lora"}.get(name, next(iter(kinds)) if len(kinds) == 1 else None)
+        default = {"method": "lora", "engine": "trl", "launcher": "local"}.get(name)
         yield Field((name,), None, "radio", node, default, False, tuple(kinds))
         for kind, form in kinds.items():
             yield from fields_of(form, (name,), kind)

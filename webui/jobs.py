@@ -18,7 +18,7 @@ from core.job.machine import Machine
 from core.job.models import ModelPlace, locate
 from core.job.plan import Plan, make_plan
 from core.job.spec import JobSpec
-from core.launchers import local
+from core.runs import control
 from core.runs.folder import Run
 from core.runs.home import open_home
 from core.runs.locks import locked
@@ -94,7 +94,7 @@ def submit(
     if draft is None:
         return _start(text, settings, machine, None, anyway), True
     with locked(settings.home / "submit.lock"):  # across servers and threads alike
-        known = local.run_of_draft(settings.home, draft)
+        known = control.run_of_draft(settings.home, draft)
         return (known, False) if known else (_start(text, settings, machine, draft, anyway), True)
 
 
@@ -103,7 +103,7 @@ def _start(text: str, settings: Settings, machine: Machine, draft: str | None, a
     findings = check(job, machine, settings.home)
     refuse_errors(insisted(findings) if anyway else findings)
     plan = make_plan(job, settings.home, machine).model_dump(mode="json")
-    return local.submit(settings.home, text, plan["job"], plan, draft=draft)
+    return control.submit(settings.home, text, plan["job"], plan, draft=draft)
 
 
 def _model(job: JobSpec, settings: Settings) -> ModelPlace:

@@ -209,7 +209,7 @@ def watch(run: Run, *, offset: int = 0, err: bool = False) -> tuple[Follower, St
 
 def _asked_to_stay(run: Run) -> bool:
     """Ask after Ctrl-C: stop the run (and stay to see it end), or leave it running; True to go on following."""
-    from core.launchers import local
+    from core.runs import control
 
     left = f"Run {run.id} goes on. Follow it again: factory logs -f {run.id}   Stop it: factory stop {run.id}"
     if not sys.stdin.isatty():
@@ -223,7 +223,7 @@ def _asked_to_stay(run: Run) -> bool:
         answer = "d"
     if answer.strip().lower().startswith("s"):
         if not read_status(run).over:
-            local.stop(run)
+            control.stop(run)
         return True
     if answer.strip().lower().startswith("g"):
         return True

@@ -201,15 +201,15 @@ def stop(
     Example: factory stop k3f9
     """
     from core.cli.follow import countdown, plain
-    from core.launchers import local
+    from core.runs import control
     from core.runs.states import last_checkpoint, read_status
 
     run = _run(context, id)
     if read_status(run).orphans:
-        count = local.end_orphans(run, 0.0 if now else 60.0)
+        count = control.end_orphans(run, 0.0 if now else 60.0)
         say(f"Ended {count} {'process' if count == 1 else 'processes'} that run {run.id} had left.")
         return
-    local.stop(run, now=now)
+    control.stop(run, now=now)
     try:
         status = countdown(run)
     except KeyboardInterrupt:
@@ -269,10 +269,10 @@ def front(context: typer.Context, id: RunId) -> None:
 
     Example: factory queue front k3f9
     """
-    from core.launchers import local
+    from core.runs import control
 
     run = _run(context, id)
-    local.to_front(run)
+    control.to_front(run)
     say(f"Run {run.id} is next.")
 
 
@@ -281,13 +281,13 @@ def queue_resume(context: typer.Context) -> None:
 
     Example: factory queue resume
     """
-    from core.launchers import local
+    from core.runs import control
     from core.runs.listing import rows
 
     lost = [row.status for row in rows(home_of(context)) if row.status.state == "lost"]
     waited = [status.run for status in lost if status.record.get("state") == "queued"]
     for run in waited:
-        local.resume(run)
+        control.resume(run)
         say(f"Run {run.id} waits again.")
     if not waited:
         say("No run lost its place in the queue.")

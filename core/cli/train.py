@@ -55,7 +55,7 @@ def train(
     from core.job.machine import this_machine
     from core.job.places import absolute
     from core.job.plan import make_plan
-    from core.launchers import local
+    from core.runs import control
 
     home, machine = home_of(context), this_machine()
     text = read_job_file(job)
@@ -64,7 +64,7 @@ def train(
     refuse_errors(insisted(findings) if anyway else findings)
     show_findings([one for one in findings if one.code != "data_sampled"], err=True)
     plan = make_plan(asked, home, machine).model_dump(mode="json")
-    run = local.submit(home, text, plan["job"], plan, force_home=force_home)
+    run = control.submit(home, text, plan["job"], plan, force_home=force_home)
     _go_along(run, 0, detach=detach, as_json=json)
 
 
@@ -84,7 +84,7 @@ def resume(
 
     Example: factory resume k3f9 -o train.epochs=2
     """
-    from core.launchers import local
+    from core.runs import control
     from core.runs.folder import find_run
     from core.runs.home import check_home
 
@@ -92,7 +92,7 @@ def resume(
     check_home(home)
     run = find_run(home, id)
     offset = run.events.stat().st_size if run.events.exists() else 0
-    local.resume(run, override or [], force_home=force_home)
+    control.resume(run, override or [], force_home=force_home)
     _go_along(run, offset, detach=detach, as_json=json)
 
 

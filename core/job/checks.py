@@ -201,6 +201,13 @@ def _engine(case: Case) -> Iterator[Finding]:
     )
 
 
+def _launcher(case: Case) -> Iterator[Finding]:
+    launcher = case.job.launcher.name
+    if launcher != "local":
+        text = f"launcher {launcher} is described, not built yet; choose launcher local."
+        yield find("launcher_unfinished", "error", "launcher.name", launcher, text, launcher="local")
+
+
 def _schedule(case: Case) -> Iterator[Finding]:
     train, held_out = case.job.train, case.job.data.eval is not None
     if train.keep_best and not held_out:
@@ -460,6 +467,7 @@ CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     row_findings,
     _rewards,
     _engine,
+    _launcher,
     _stage,
     _exports,
     _schedule,

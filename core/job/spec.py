@@ -13,6 +13,8 @@ from core.export.base import ExportSpec
 from core.job.base import OneOf, Revision, Spec, unit
 from core.job.data import DataSpec, expand_data
 from core.job.optimizers import Optimizer
+from core.launchers import LAUNCHERS
+from core.launchers.base import LauncherSpec
 from core.methods import METHODS
 from core.methods.base import MethodSpec
 from core.rewards import REWARDS
@@ -36,6 +38,7 @@ Name = Annotated[
 AnyStage = Annotated[StageSpec, OneOf(STAGES)]
 AnyMethod = Annotated[MethodSpec, OneOf(METHODS)]
 AnyEngine = Annotated[EngineSpec, OneOf(ENGINES)]
+AnyLauncher = Annotated[LauncherSpec, OneOf(LAUNCHERS)]
 AnyReward = Annotated[RewardSpec, OneOf(REWARDS)]
 AnyExport = Annotated[ExportSpec, OneOf(TARGETS)]
 
@@ -172,6 +175,8 @@ class JobSpec(Spec):
     """Devices and precision."""
     engine: AnyEngine = Field(default_factory=lambda: ENGINES.named("trl").Spec())
     """The library that trains."""
+    launcher: AnyLauncher = Field(default_factory=lambda: LAUNCHERS.named("local").Spec())
+    """Where the training runs."""
     report_to: list[Literal["tensorboard", "wandb", "swanlab", "trackio", "mlflow"]] = []
     """Send metrics to these trackers as well, through transformers' own integrations; keys only by environment."""
     evaluate: EvaluateSpec = EvaluateSpec()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from core.launchers import local
+from core.runs import control
 from core.runs.folder import Run, list_runs
 from core.runs.locks import is_held
 from core.runs.process import holders_of
@@ -60,7 +60,7 @@ def child(run: Run) -> int:
 def start(home: Path, *behaviour: object, job: dict[str, Any] | None = None, **plan: Any) -> Run:
     """Submit a run whose training process is the stand-in with this behaviour."""
     argv = [sys.executable, "-S", "-m", "tests.faults.stand_in", *map(str, behaviour)]
-    return local.submit(
+    return control.submit(
         home, "stage: sft\n", job or JOB, {"argv": argv, "environment": [], "steps": 10, **plan}
     )
 

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from core.launchers import local
+from core.runs import control
 from core.runs.identity import process_start
 from core.runs.queue import Queue
 from core.runs.states import read_status
@@ -31,7 +31,7 @@ def main(home: Path) -> None:
         os.kill(number, signal.SIGKILL)
     until(run, "lost")
     until(waiting, "running")
-    local.stop(waiting, now=True)
+    control.stop(waiting, now=True)
     until(waiting, "stopped")
     for number in numbers:
         _wait_until_free(number)
@@ -41,11 +41,11 @@ def main(home: Path) -> None:
 
     assert read_status(run).state == "lost" and not read_status(run).orphans
     try:
-        local.stop(run)
+        control.stop(run)
         raise AssertionError("a lost run was stopped")
     except FactoryError as error:
         assert error.findings[0].code == "run_not_running"
-    assert local.end_orphans(run, grace=0.1) == 0
+    assert control.end_orphans(run, grace=0.1) == 0
     began = time.monotonic()
     Watch(run.path).sleep_until_one_ends([holder])  # must not wait for the innocent's end
     assert time.monotonic() - began < 5

@@ -16,7 +16,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from core.launchers import local
+from core.runs import control
 from core.runs.folder import Run, list_runs
 from tests.faults.conftest import over, until
 from tests.loops import run_async
@@ -137,7 +137,7 @@ def test_killed_at_any_moment_of_a_start_there_is_one_run_or_none(home: Path, bo
             status.state != "succeeded"
         ):  # killed between the folder and its supervisor: lost, and so resumable
             assert status.state == "lost"
-            local.resume(run)
+            control.resume(run)
             assert over(run).state == "succeeded"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from core.launchers import local
+from core.runs import control
 from core.runs.folder import Run
 from core.runs.states import read_status
 from tests.faults.conftest import over, start, until
@@ -88,7 +88,7 @@ def test_ctrl_c_asks_and_d_leaves_the_run_running(run: Run, home: Path) -> None:
     terminal.see(rf"Run {run.id} goes on.*factory logs -f {run.id}")
     assert terminal.code() == 0
     assert read_status(run).state == "running"
-    local.stop(run, now=True)
+    control.stop(run, now=True)
     over(run)
 
 
@@ -99,7 +99,7 @@ def test_a_closed_terminal_leaves_the_run_running(run: Run, home: Path) -> None:
     terminal.code()
     time.sleep(0.3)
     assert read_status(run).state == "running"
-    local.stop(run, now=True)
+    control.stop(run, now=True)
     over(run)
 
 
@@ -120,7 +120,7 @@ def test_a_deaf_run_shows_the_time_until_it_is_killed(home: Path) -> None:
     until(deaf, "running")
     terminal = Terminal("--home", str(home), "stop", deaf.id)
     terminal.see(r"is stopping, 0:\d\d until it is killed")
-    local.stop(deaf)
+    control.stop(deaf)
     terminal.see("ended at once, as was asked")  # by the second stop
     assert terminal.code() == 0
 
@@ -128,7 +128,7 @@ def test_a_deaf_run_shows_the_time_until_it_is_killed(home: Path) -> None:
 def test_resume_follows_to_the_end_and_json_is_one_line(home: Path) -> None:
     made = start(home, "train", 1.0)
     until(made, "running")
-    local.stop(made)
+    control.stop(made)
     over(made)
     words = [*FACTORY, "--home", str(home), "resume", made.id[-4:], "--json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)

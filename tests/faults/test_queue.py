@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from core.launchers import local
+from core.runs import control
 from core.runs.folder import Run
 from core.runs.listing import rows
 from core.runs.queue import Grant, Queue, Wait, new_key, wish_for
@@ -35,7 +35,7 @@ def _times(run: Run) -> tuple[float, float]:
 def _stop(*runs: Run) -> None:
     for run in runs:
         if not read_status(run).over:
-            local.stop(run, now=True)
+            control.stop(run, now=True)
     for run in runs:
         over(run)
 
@@ -84,7 +84,7 @@ def test_a_slot_stays_taken_while_orphans_use_its_device(home: Path) -> None:
     until(first, "lost")
     time.sleep(1.2)
     assert read_status(second).state == "queued"
-    local.end_orphans(first, grace=0.1)
+    control.end_orphans(first, grace=0.1)
     assert over(second).state == "succeeded"
 
 
@@ -93,14 +93,14 @@ def test_a_waiting_run_that_dies_holds_nobody_up(home: Path) -> None:
     os.kill(supervisor(runs[1]), signal.SIGKILL)
     assert over(runs[2]).state == "succeeded"
     assert over(runs[1]).state == "lost"
-    assert local.resume(runs[1]).attempt == 2
+    assert control.resume(runs[1]).attempt == 2
     assert over(runs[1]).state == "succeeded"
 
 
 def test_a_waiting_run_can_be_cancelled(home: Path) -> None:
     runs = [start(home, "train", 30), start(home, "train", 30)]
     until(runs[0], "running")
-    local.stop(runs[1])
+    control.stop(runs[1])
     status = over(runs[1])
     assert status.state == "stopped" and status.reason == "cancelled while it waited in the queue"
     assert status.record["exit"] is None and Queue().line() == []
@@ -115,15 +115,15 @@ def test_a_waiting_run_can_be_moved_to_the_front(home: Path) -> None:
         start(home, "train", 0.1),
     ]
     until(runs[0], "running")
-    local.to_front(runs[3])
-    local.to_front(runs[2])
+    control.to_front(runs[3])
+    control.to_front(runs[2])
     assert [row.place for row in rows(home)] == [None, 3, 1, 2]
     for run in runs:
         assert over(run).state == "succeeded"
     begun = sorted(runs, key=lambda run: _times(run)[0])
     assert begun == [runs[0], runs[2], runs[3], runs[1]]
     with pytest.raises(FactoryError, match="is not waiting in the queue: it has succeeded"):
-        local.to_front(runs[1])
+        control.to_front(runs[1])
 
 
 def test_a_run_that_wants_two_devices_is_not_starved_by_runs_that_want_one(

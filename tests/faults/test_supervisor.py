@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from core.launchers import local
-from core.runs import events
+from core.runs import control, events
 from core.runs.states import read_status
 from data.errors import FactoryError
 from tests.faults.conftest import child, living, logs, over, start, supervisor, until
@@ -33,23 +32,23 @@ def test_stop_saves_at_the_next_step_and_resume_goes_on_from_there(home: Path) -
     run = start(home, "train", 30)
     until(run, "running")
     began = time.monotonic()
-    local.stop(run)
+    control.stop(run)
     status = over(run)
     assert (status.state, status.record["exit"], status.record["forced"]) == ("stopped", 3, False), logs(run)
     assert time.monotonic() - began < 2
     assert status.record["checkpoint"].startswith("checkpoints/checkpoint-")
-    again = local.resume(run)
+    again = control.resume(run)
     assert again.attempt == 2 and again.state in ("queued", "starting")
     assert json.loads(run.attempt_json.read_text("utf-8"))["resume"] == status.record["checkpoint"]
     until(run, "running")
-    local.stop(run, now=True)
+    control.stop(run, now=True)
     assert over(run).state == "stopped"
 
 
 def test_a_run_that_runs_tells_how_many_steps_it_has(home: Path) -> None:
     run = start(home, "train", 30)
     assert until(run, lambda status: status.record.get("total_steps") == 300).state in ("starting", "running")
-    local.stop(run, now=True)
+    control.stop(run, now=True)
     over(run)
 
 
@@ -68,9 +67,9 @@ def test_a_killed_supervisor_leaves_a_lost_run_whose_training_saved(home: Path) 
     status = over(run)
     assert status.state == "lost" and not status.orphans
     assert list(run.checkpoints.iterdir())
-    assert local.resume(run).attempt == 2
+    assert control.resume(run).attempt == 2
     until(run, "running")
-    local.stop(run)
+    control.stop(run)
     assert over(run).state == "stopped"
 
 
@@ -82,8 +81,8 @@ def test_orphans_that_ignore_the_end_are_seen_refused_and_can_be_ended(home: Pat
     status = read_status(run)
     assert status.orphans and "processes of it live on" in (status.reason or "")
     with pytest.raises(FactoryError, match="live on without a supervisor"):
-        local.resume(run)
-    assert local.end_orphans(run, grace=0.2) == 1
+        control.resume(run)
+    assert control.end_orphans(run, grace=0.2) == 1
     assert not over(run).orphans
 
 
@@ -97,7 +96,7 @@ def test_a_suspended_training_process_saves_and_stops(home: Path) -> None:
     run = start(home, "train", 30)
     until(run, "running")
     os.kill(child(run), signal.SIGSTOP)
-    local.stop(run)
+    control.stop(run)
     status = over(run)
     assert (status.state, status.record["exit"]) == ("stopped", 3)
 
@@ -108,7 +107,7 @@ def test_a_training_process_that_ignores_the_stop_is_killed_after_its_grace(
     monkeypatch.setenv("FACTORY_GRACE", "1")
     run = start(home, "deaf", 60)
     until(run, "running")
-    local.stop(run)
+    control.stop(run)
     assert until(run, "stopping").record["grace"] == 1.0
     status = over(run)
     assert status.state == "stopped" and status.record["forced"] and status.record["signal"] == 9
@@ -117,9 +116,9 @@ def test_a_training_process_that_ignores_the_stop_is_killed_after_its_grace(
 def test_a_second_stop_kills(home: Path) -> None:
     run = start(home, "deaf", 60)
     until(run, "running")
-    local.stop(run)
+    control.stop(run)
     until(run, "stopping")
-    local.stop(run)
+    control.stop(run)
     began = time.monotonic()
     assert over(run).record["forced"] and time.monotonic() - began < 2
 
@@ -127,7 +126,7 @@ def test_a_second_stop_kills(home: Path) -> None:
 def test_a_stop_before_the_handler_is_set_ends_the_run_with_nothing_to_save(home: Path) -> None:
     run = start(home, "slow_start", 60)
     child(run)
-    local.stop(run)
+    control.stop(run)
     status = over(run)
     assert status.state == "stopped" and status.record["exit"] == -15
     assert status.record["checkpoint"] is None
@@ -136,7 +135,7 @@ def test_a_stop_before_the_handler_is_set_ends_the_run_with_nothing_to_save(home
 def test_a_save_that_fails_while_stopping_is_a_failure_and_not_a_stop(home: Path) -> None:
     run = start(home, "crash_while_stopping")
     until(run, "running")
-    local.stop(run)
+    control.stop(run)
     status = over(run)
     assert (status.state, status.record["exit"], status.reason) == ("failed", 1, "The disk is full.")
 
@@ -158,28 +157,28 @@ def test_only_exit_0_with_a_done_event_and_a_whole_model_is_success(
 
 
 def test_a_command_that_does_not_exist_fails_in_words(home: Path) -> None:
-    run = local.submit(home, "", {"stage": "sft"}, {"argv": ["/no/such/python"]})
+    run = control.submit(home, "", {"stage": "sft"}, {"argv": ["/no/such/python"]})
     assert "/no/such/python could not be started: No such file" in (over(run).reason or "")
 
 
 def test_of_three_starts_of_one_run_one_wins(home: Path) -> None:
     run = start(home, "train", 30)
     until(run, "running")
-    local.stop(run)
+    control.stop(run)
     over(run)
     pids = []
     for _ in range(3):
         pid = os.fork()
         if pid == 0:
             try:
-                local.resume(run)
+                control.resume(run)
                 os._exit(0)
             except FactoryError as error:
                 os._exit(2 if error.findings[0].code == "run_active" else 1)
         pids.append(pid)
     codes = sorted(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids)
     assert codes == [0, 2, 2]
-    local.stop(run, now=True)
+    control.stop(run, now=True)
     assert over(run).attempt == 2
 
 

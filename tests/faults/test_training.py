@@ -19,8 +19,7 @@ import pytest
 from core.job.machine import Machine
 from core.job.plan import make_plan
 from core.job.spec import JobSpec
-from core.launchers import local
-from core.runs import checkpoints, events
+from core.runs import checkpoints, control, events
 from core.runs.folder import Run, list_runs
 from core.runs.states import read_status
 from core.runs.storage import read_json
@@ -69,7 +68,7 @@ def submit(
     plan = make_plan(JobSpec.model_validate(job), home, machine).model_dump(mode="json")
     plan["argv"] = [*(wrap or []), *plan["argv"]]
     plan["environment"] += environment
-    return local.submit(home, json.dumps(job), plan["job"], plan)
+    return control.submit(home, json.dumps(job), plan["job"], plan)
 
 
 def at_step(run: Run, step: int) -> None:
@@ -125,7 +124,7 @@ def test_kill_9_of_the_training_process(
     assert_whole(run, zygote)
     with run.events.open("ab") as file:  # and the machine went down in the middle of a line
         file.write(b'{"event": "metric", "step": 99, "val')
-    assert local.resume(run).attempt == 2
+    assert control.resume(run).attempt == 2
     assert_nothing_lost(run, undisturbed, zygote)
 
 
@@ -139,7 +138,7 @@ def test_kill_9_of_the_supervisor(
     assert status.state == "lost" and not status.orphans
     newest = checkpoints.newest_complete(run)
     assert newest is not None and (checkpoints.step_of(newest) or 0) >= 5
-    local.resume(run)
+    control.resume(run)
     assert_nothing_lost(run, undisturbed, zygote)
 
 
@@ -168,7 +167,7 @@ def test_stop_of_a_suspended_training_process_at_a_step_that_is_saved_already(
     run = submit(home, {**job, "train": job["train"] | {"save_steps": 1}})
     at_step(run, 3)
     os.kill(child(run), signal.SIGSTOP)
-    local.stop(run)
+    control.stop(run)
     began = time.monotonic()
     status = over(run)
     assert (status.state, status.record["exit"], status.record["forced"]) == ("stopped", 3, False), logs(run)
@@ -186,7 +185,7 @@ def test_stop_in_every_phase_ends_cleanly(home: Path, job: dict[str, Any], phase
         child(run)
     else:
         seen(run, lambda event: event.event == "phase" and event.name == phase)
-    local.stop(run)
+    control.stop(run)
     status = over(run)
     assert status.state == ("succeeded" if phase == "saving" else "stopped") or status.state == "stopped", (
         status.reason
@@ -290,7 +289,7 @@ def test_a_disk_that_fills_up_in_a_checkpoint_costs_only_that_checkpoint(
     )
     (small_disk.folder / "hog").unlink()
     if status.state != "succeeded":
-        local.resume(run)
+        control.resume(run)
         status = over(run)
     assert status.state == "succeeded", f"{status.reason}{logs(run)}"
     assert zygote.call("tests.cpu.jobs:weights", folder=str(run.model)) == undisturbed["weights"]
@@ -311,7 +310,7 @@ def test_a_disk_that_is_full_to_the_last_byte_loses_no_state(
     small_disk(64)
     if status.state == "failed":
         assert "full" in (status.reason or ""), status.reason
-        local.resume(run)
+        control.resume(run)
     assert over(run).state == "succeeded", logs(run)
 
 
@@ -324,12 +323,12 @@ def test_a_read_only_home_is_refused_before_anything_starts(
     if os.getuid() != 0:
         pytest.skip("needs root to mount a file system")
     run = submit(home, job)
-    local.stop(run, now=True)
+    control.stop(run, now=True)
     over(run)
     subprocess.run(["mount", "--bind", str(home), str(home)], check=True)
     try:
         subprocess.run(["mount", "-o", "remount,ro,bind", str(home)], check=True)
-        for start in (lambda: submit(home, job), lambda: local.resume(run)):
+        for start in (lambda: submit(home, job), lambda: control.resume(run)):
             with pytest.raises(FactoryError, match="is read-only: choose a home folder that can be written"):
                 start()
         assert read_status(run).attempt == 1

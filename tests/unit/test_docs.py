@@ -58,7 +58,7 @@ def test_a_generated_page_is_as_the_code_says(path):
 def test_the_pages_name_every_field_and_every_command():
     job, cli = generate.job_page(), generate.cli_page()
     missing = [name for name in all_fields() if f"`{name.rsplit('.', 1)[-1]}`" not in job]
-    assert set(missing) <= {"schema_version", "stage.name", "method.name", "engine.name"}
+    assert set(missing) <= {"schema_version", "stage.name", "method.name", "engine.name", "launcher.name"}
     assert all(
         f"## {' '.join(['factory', *words])}\n" in cli for words in generate.command_words(build_app())
     )

@@ -14,11 +14,19 @@ from core.export import TARGETS
 from core.job.base import OneOf
 from core.job.register import Register
 from core.job.spec import AnyStage
+from core.launchers import LAUNCHERS
 from core.methods import METHODS
 from core.rewards import REWARDS
 from core.stages import STAGES
 
-REGISTERS = {"stages": STAGES, "methods": METHODS, "rewards": REWARDS, "engines": ENGINES, "export": TARGETS}
+REGISTERS = {
+    "stages": STAGES,
+    "methods": METHODS,
+    "rewards": REWARDS,
+    "engines": ENGINES,
+    "launchers": LAUNCHERS,
+    "export": TARGETS,
+}
 WRONG: list[Any] = [
     {"name": "sft", "max_length": 3},
     {"name": "sft", "max_length": "long", "packing": 1, "nonsense": True},

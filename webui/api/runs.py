@@ -10,8 +10,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import FileResponse
 from pydantic import Field
 
-from core.launchers import local
-from core.runs import trash
+from core.runs import control, trash
 from core.runs.about import write_about
 from core.runs.folder import Run
 from core.runs.states import read_status
@@ -92,9 +91,9 @@ def stop(run: TheRun, here: InHere, body: StopBody | None = None) -> Json:
     now = body is not None and body.now
     ended = 0
     if read_status(run).orphans:
-        ended = local.end_orphans(run, 0.0 if now else 60.0)
+        ended = control.end_orphans(run, 0.0 if now else 60.0)
     else:
-        local.stop(run, now=now)
+        control.stop(run, now=now)
     here.runs.forget()
     return {"run": row_of(run, read_status(run)), "ended": ended}
 
@@ -105,7 +104,7 @@ def cancel(run: TheRun, here: InHere) -> Response:
     if (status := read_status(run)).state != "queued":
         text = f"Run {run.id} is not waiting in the queue: it {status.words}."
         raise refuse("run_not_queued", text, value=run.id, state=status.state)
-    local.stop(run)
+    control.stop(run)
     return _answer(run, here)
 
 
@@ -116,14 +115,14 @@ def resume(run: TheRun, here: InHere, body: ResumeBody | None = None) -> Respons
     What shaped the training so far stays: only its length and what it tells and keeps may change.
     """
     changes = body.changes if body else {}
-    local.resume(run, [f"{field}={json.dumps(value)}" for field, value in changes.items()])
+    control.resume(run, [f"{field}={json.dumps(value)}" for field, value in changes.items()])
     return _answer(run, here)
 
 
 @router.post("/runs/{id}/front", response_model=RunAnswer)
 def front(run: TheRun, here: InHere) -> Response:
     """Move a waiting run to the front of the machine's queue."""
-    local.to_front(run)
+    control.to_front(run)
     return _answer(run, here)
 
 

@@ -49,7 +49,7 @@ SCHEDULE = (
 )
 RAIL = ("name",)
 ASKED = ("evaluate.prompts", "evaluate.every", "evaluate.max_new_tokens")
-PARTS = ("model", "data", "stage", "method", "train", "evaluate", "export", "hardware")
+PARTS = ("model", "data", "stage", "method", "train", "evaluate", "export", "hardware", "launcher")
 OTHER = "other"
 """Sections of "More settings" in this order; parts that are not listed stand in the last."""
 

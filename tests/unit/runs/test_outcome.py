@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from core.launchers.local import CHECKOUT
 from core.runs import gpus, outcome, process, queue
+from core.runs.control import CHECKOUT
 from core.runs.folder import create_run
 from core.runs.outcome import Exit, Said, judge
 from data.errors import FactoryError
@@ -152,11 +152,11 @@ def test_without_kernel_locks_everything_imports_and_a_start_is_refused_in_words
     code = (
         "import sys; sys.modules['fcntl'] = None\n"
         "import core.cli, core.runs.supervisor, core.runs.process, core.runs.outcome, core.runs.listing\n"
-        "from core.launchers import local\n"
+        "from core.runs import control\n"
         "from data.errors import FactoryError\n"
         "from pathlib import Path\n"
         "assert core.cli.main(['--home', sys.argv[1], 'runs']) == 0\n"
-        "try: local.submit(Path(sys.argv[1]), '', {}, {'argv': []})\n"
+        "try: control.submit(Path(sys.argv[1]), '', {}, {'argv': []})\n"
         "except FactoryError as error: print(error)\n"
     )
     done = subprocess.run(

@@ -11,8 +11,7 @@ from core.cli.follow import closing_words
 from core.job.later import LATER, changes, fixed, total_steps
 from core.job.load import parse_job
 from core.job.schema import all_fields
-from core.launchers import local
-from core.runs import checkpoints
+from core.runs import checkpoints, control
 from core.runs.events import read_events
 from core.runs.folder import Run
 from core.runs.states import read_status
@@ -45,7 +44,7 @@ def test_a_finished_run_is_trained_longer_and_the_change_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = finished(tmp_path)
-    monkeypatch.setattr(local, "_spawn", lambda run, key, lock, ticket: os.getpid())
+    monkeypatch.setattr(control, "_spawn", lambda run, key, lock, ticket: os.getpid())
     words = ["--home", str(tmp_path), "resume", run.id, "--detach", "-o", "train.epochs=2"]
     assert factory(*words, "-o", "train.save_steps=3") == 0
     assert capsys.readouterr().out == f"{run.id}\n"
@@ -88,7 +87,7 @@ def test_what_cannot_be_changed_on_resume_is_refused_in_words(
     files = (run.job_json, run.state_json, run.events, run.attempt_json)
     before = [path.read_bytes() for path in files]
     with pytest.raises(FactoryError) as refused:
-        local.resume(run, overrides)
+        control.resume(run, overrides)
     assert refused.value.findings[0].code == code and words in str(refused.value)
     assert [path.read_bytes() for path in files] == before
 
@@ -97,20 +96,20 @@ def test_a_finished_run_without_checkpoints_goes_on_as_a_new_run_from_its_model(
     run = finished(tmp_path)
     checkpoints.discard(run.checkpoints / "checkpoint-4")
     with pytest.raises(FactoryError, match=f"-o model.adapter={run.model}"):
-        local.resume(run, ["train.epochs=2"])
+        control.resume(run, ["train.epochs=2"])
 
 
 def test_settings_changed_in_job_json_by_hand_are_told_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = finished(tmp_path, "stopped", steps=2)
-    monkeypatch.setattr(local, "_spawn", lambda run, key, lock, ticket: os.getpid())
+    monkeypatch.setattr(control, "_spawn", lambda run, key, lock, ticket: os.getpid())
     job = read_json(run.job_json)
     write_json(run.job_json, {**job, "train": {**job["train"], "seed": 1}})
     with pytest.raises(FactoryError, match=r"checkpoint-2 was made \(train.seed 42 -> 1\)"):
-        local.resume(run)
+        control.resume(run)
     write_json(run.job_json, {**job, "train": {**job["train"], "epochs": 3.0}})
-    assert local.resume(run).attempt == 2
+    assert control.resume(run).attempt == 2
     (warning,) = [event for event in read_events(run.events)[0] if event.event == "warning"]
     assert warning.message == "Not as the run began: train.epochs 1 -> 3."
 
@@ -162,6 +161,6 @@ def test_another_stage_or_method_on_resume_is_refused_as_that(
 ) -> None:
     run = finished(tmp_path / "home")
     with pytest.raises(FactoryError) as refused:
-        local.resume(run, [override])
+        control.resume(run, [override])
     (finding,) = refused.value.findings
     assert finding.code == "setting_fixed" and f"rests on {said}, which may not change" in finding.message

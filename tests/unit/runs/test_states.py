@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from core.launchers.local import read_status_of_owned
 from core.runs import events
+from core.runs.control import read_status_of_owned
 from core.runs.folder import Run, create_run
 from core.runs.listing import rows
 from core.runs.locks import take

@@ -215,14 +215,14 @@ def test_times_are_told_as_clocks_do(seconds: float, text: str) -> None:
 
 
 def test_resume_tells_which_libraries_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from core.launchers import local
+    from core.runs import control
     from core.runs.events import read_events
 
     run = made(tmp_path, "queued", "stopped")
     plan = {"argv": ["/no/such/python"], "versions": {"numpy": "0.0.1", "no-such-thing": None}}
     run.plan_json.write_text(json.dumps(plan), encoding="utf-8")
-    monkeypatch.setattr(local, "_spawn", lambda run, key, lock, ticket: os.getpid())
-    assert local.resume(run).attempt == 2
+    monkeypatch.setattr(control, "_spawn", lambda run, key, lock, ticket: os.getpid())
+    assert control.resume(run).attempt == 2
     (warning,) = [event for event in read_events(run.events)[0] if event.event == "warning"]
     assert warning.code == "versions_changed" and "numpy 0.0.1 -> " in warning.message
 

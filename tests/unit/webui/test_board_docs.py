@@ -15,9 +15,9 @@ DOCS = (Path(__file__).resolve().parents[3] / "docs" / "board.md").read_text("ut
 
 def test_the_examples_run_as_they_stand(board, home, tmp_path, monkeypatch):
     """Against a real server; the run waits in the queue, since training is not what is shown."""
-    from core.launchers import local
+    from core.runs import control
 
-    monkeypatch.setattr(local, "_spawn", lambda *_: os.getpid())
+    monkeypatch.setattr(control, "_spawn", lambda *_: os.getpid())
     assert shutil.which("curl"), "apt install curl"
     program = re.search(r"## REST.*?```sh\n(.*?)```", DOCS, re.DOTALL)
     assert program

@@ -15,7 +15,19 @@ from webui.form_text import fill, put, write
 from webui.shapes import misshaped
 
 JSON = {"content-type": "application/json"}
-PARTS = ["stage", "method", "engine", "model", "data", "train", "evaluate", "hardware", "rewards", "export"]
+PARTS = [
+    "stage",
+    "method",
+    "engine",
+    "model",
+    "data",
+    "train",
+    "evaluate",
+    "hardware",
+    "rewards",
+    "export",
+    "launcher",
+]
 KEYS = st.sampled_from(["name", "path", "sources", "columns", "target", "source", "kind", "rank"]) | st.text(
     max_size=3
 )

@@ -29,6 +29,9 @@ NO_PATHS = {
     "rewards[].pattern",
     "method.modules[]", "rewards[].keys[]", "rewards[].tasks[]", "rewards[].opening", "rewards[].closing",
     "rewards[].column", "rewards[].tests", "export[].repo",
+    "launcher.endpoint", "launcher.hosts[]", "launcher.interface", "launcher.partition", "launcher.account",
+    "launcher.qos", "launcher.reservation", "launcher.time", "launcher.gpu_type", "launcher.memory",
+    "launcher.constraint", "launcher.exclude", "launcher.modules[]",
 }  # fmt: skip
 
 
@@ -53,6 +56,7 @@ def test_every_text_field_is_known_to_name_a_file_or_not():
         "stage",
         "method",
         "engine",
+        "launcher",
         "rewards[]",
         "data[]",
         "export[]",

@@ -31,9 +31,9 @@ def persona(home):
 @pytest.fixture
 def no_start(monkeypatch):
     """Runs are written and queued, but nothing is trained: the line is held by somebody else."""
-    from core.launchers import local
+    from core.runs import control
 
-    monkeypatch.setattr(local, "_spawn", lambda *_: os.getpid())
+    monkeypatch.setattr(control, "_spawn", lambda *_: os.getpid())
 
 
 def test_a_job_is_checked_with_everything_that_is_wrong_at_once(board, persona):
