@@ -153,7 +153,7 @@ def _widget(forms: list[Schema], choices: tuple[str, ...], nullable: bool) -> st
     if "object" in types:
         return "pairs"
     if "array" in types:
-        return "words"
+        return "value" if "integer" in types else "words"
     if choices and not any("enum" not in one and "const" not in one for one in forms):
         narrow = len(choices) <= 3 and len("".join(choices)) <= SHORT
         return "radio" if narrow and not nullable else "choice"
@@ -246,7 +246,7 @@ def _word(value: Any) -> str:
 
 
 def _shown_value(field: Field, value: Any) -> str:
-    return "" if isinstance(value, (dict, list)) else _word(value)
+    return "" if isinstance(value, dict) else _word(value)
 
 
 def _said_value(field: Field, value: Any) -> Any:

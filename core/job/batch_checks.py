@@ -28,15 +28,19 @@ def batch_findings(case: Case) -> Iterator[Finding]:
 
 def _groups(case: Case) -> Iterator[Finding]:
     train, stage = case.resolved.train, case.resolved.stage
-    rows, times = train.batch_size or 1, train.gradient_accumulation or 1
+    rows, times, processes = (
+        train.batch_size or 1,
+        train.gradient_accumulation or 1,
+        case.job.hardware.processes,
+    )
     group: int | None = getattr(stage, "num_generations", None)
-    if group and rows * times % group:
-        nearest = max(1, round(rows * times / group)) * group
-        per_step = math.gcd(rows, nearest)
+    if group and rows * times * processes % group:
+        per_step, fewer = _in_groups(rows, times, processes, group)
+        shared = f" x {processes} processes" if processes > 1 else ""
         text = (
-            f"train.batch_size {rows} x train.gradient_accumulation {times} = {rows * times} answers a step, which are "
-            f"no whole groups of stage.num_generations {group}; the nearest is {nearest}, such as {per_step} x "
-            f"{nearest // per_step}."
+            f"train.batch_size {rows} x train.gradient_accumulation {times}{shared} = {rows * times * processes} "
+            f"answers a step, which are no whole groups of stage.num_generations {group}; the nearest is "
+            f"{per_step * fewer * processes}, such as {per_step} x {fewer}{shared}."
         )
         yield find(
             "batch_not_in_groups",
@@ -45,7 +49,7 @@ def _groups(case: Case) -> Iterator[Finding]:
             times,
             text,
             train__batch_size=per_step,
-            train__gradient_accumulation=nearest // per_step,
+            train__gradient_accumulation=fewer,
         )
     if getattr(stage, "loss", None) == "kto" and rows == 1:  # apo_zero_unpaired estimates no KL
         text = (
@@ -63,23 +67,33 @@ def _groups(case: Case) -> Iterator[Finding]:
         )
 
 
+def _in_groups(rows: int, times: int, processes: int, group: int) -> tuple[int, int]:
+    """The batch size and accumulation nearest to these whose answers of all processes are whole groups."""
+    least = group // math.gcd(group, processes)
+    nearest = max(1, round(rows * times / least)) * least
+    per_step = math.gcd(rows, nearest)
+    return per_step, nearest // per_step
+
+
 def _rows_and_batches(case: Case) -> Iterator[Finding]:
     """Fewer rows than one batch; only where all rows were seen."""
     train, stage, seen = case.resolved.train, case.resolved.stage, case.seen
     if not seen["whole"] or not seen["rows"]:
         return
-    batch = (train.batch_size or 1) * (train.gradient_accumulation or 1)
+    processes = case.job.hardware.processes
+    batch = (train.batch_size or 1) * (train.gradient_accumulation or 1) * processes
     held_out = case.job.data.eval if isinstance(case.job.data.eval, float) else 0.0
     rows = max(1, math.floor(seen["rows"] * (1 - held_out)))
     answers = rows * stage.repeats
     if answers >= batch or getattr(stage, "packing", False):
         return
     told = f"train.batch_size {train.batch_size} x train.gradient_accumulation {train.gradient_accumulation}"
+    told += f" x {processes} processes" if processes > 1 else ""
     dropped = stage.repeats > 1 or stage.name == "ppo"
     text = f"The data has {rows:,} rows to train on, fewer than one step takes ({told} = {batch:,}): "
     if dropped:
         size, accumulation = _batch_that_fits(
-            answers, stage.repeats, train.batch_size or 1, train.gradient_accumulation or 1
+            answers // processes, stage.repeats, train.batch_size or 1, train.gradient_accumulation or 1
         )
         text += (
             "not even one step would be made; give more prompts, or take batches that fit: "
@@ -107,7 +121,8 @@ def _steps(case: Case) -> Iterator[Finding]:
     train, seen = case.resolved.train, case.seen
     total = train.max_steps
     if total is None and seen["whole"] and seen["rows"]:
-        total = schedule(train, seen["rows"] * case.resolved.stage.repeats).total_steps
+        rows = seen["rows"] * case.resolved.stage.repeats
+        total = schedule(train, rows, processes=case.job.hardware.processes).total_steps
     if total is None:
         return
     if case.job.train.max_steps is None and train.warmup is not None and 1 <= total <= train.warmup:

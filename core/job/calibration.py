@@ -75,7 +75,7 @@ def learn(home: Path, plan: Mapping[str, Any], events: Sequence[Mapping[str, Any
     ready = next((one for one in events if one.get("event") == "ready"), None)
     if not work or not rates or begun is None or ready is None:
         return False
-    rate = median(rates[1:] or rates)  # the first step warms caches
+    rate = median(rates[1:] or rates) / _at_once(job, begun)  # the first step warms caches
     key = _key(str(begun.get("device")), job["stage"]["name"], job["method"]["name"])
     table = _read(home)
     old = table.get(key)
@@ -85,6 +85,15 @@ def learn(home: Path, plan: Mapping[str, Any], events: Sequence[Mapping[str, Any
         new["runs"] = old["runs"] + 1
     _write(home, {**table, key: new})
     return True
+
+
+def _at_once(job: Mapping[str, Any], begun: Mapping[str, Any]) -> int:
+    """How many devices made the rate together; processes on a CPU share one, and the table is of whole CPUs."""
+    hardware = job.get("hardware") or {}
+    nodes, devices = hardware.get("nodes") or 1, hardware.get("devices") or 1
+    if begun.get("device") == "cpu":
+        return int(nodes)
+    return int(nodes) * (devices if isinstance(devices, int) else len(devices))
 
 
 def _key(device: str, stage: str, method: str) -> str:

@@ -18,6 +18,7 @@ from core.job.case import ELSEWHERE, Case, find, looked
 from core.job.exports import export_bytes
 from core.job.exports import findings as export_findings
 from core.job.forecast import Forecast, disk_bytes, forecast
+from core.job.hardware_checks import hardware_findings
 from core.job.machine import CHECKOUT, Machine, disk_free, installed
 from core.job.memory import trained_weights
 from core.job.model_checks import model_findings
@@ -276,68 +277,6 @@ def _learning_rate(case: Case) -> Iterator[Finding]:
         )
 
 
-def _hardware(case: Case) -> Iterator[Finding]:
-    wanted, gpus = case.job.hardware, case.machine.gpus
-    if case.machine.gpu_problem:
-        yield find(
-            "gpu_unusable",
-            "warning",
-            None,
-            None,
-            f"This machine's GPUs cannot be used ({case.machine.gpu_problem}); training will run on the CPU.",
-        )
-    known = [gpu.index for gpu in gpus] or [0]
-    absent = [number for number in wanted.devices or [] if number not in known]
-    if absent:
-        here = f"GPUs {', '.join(map(str, known))}" if gpus else "no GPU, and the CPU is device 0"
-        yield find(
-            "device_missing",
-            "error",
-            "hardware.devices",
-            wanted.devices,
-            f"hardware.devices names {', '.join(map(str, absent))}, but this machine has {here}.",
-            hardware__devices=None,
-        )
-    if wanted.precision == "fp16" and not gpus:
-        yield find(
-            "fp16_on_cpu",
-            "error",
-            "hardware.precision",
-            "fp16",
-            "hardware.precision fp16 needs a GPU, and this machine has none; use auto (fp32 here).",
-            hardware__precision="auto",
-        )
-    if wanted.precision == "bf16":
-        yield from _bf16(case)
-    if case.job.model.attention == "flash_attention_2" and (not gpus or installed("flash-attn") is None):
-        reason = (
-            "a GPU, and this machine has none"
-            if not gpus
-            else "the package flash-attn, which is not installed"
-        )
-        yield find(
-            "flash_attention_missing",
-            "error",
-            "model.attention",
-            "flash_attention_2",
-            f"model.attention flash_attention_2 needs {reason}; use auto.",
-            model__attention="auto",
-        )
-
-
-def _bf16(case: Case) -> Iterator[Finding]:
-    old = [gpu for gpu in case.machine.gpus if gpu.compute < 8.0]
-    if not case.machine.gpus:
-        text = "hardware.precision bf16 on a CPU takes about three times as long as fp32; use auto."
-        yield find("bf16_on_cpu", "warning", "hardware.precision", "bf16", text, hardware__precision="auto")
-    elif old:
-        has = f"{old[0].name} has {old[0].compute}"
-        text = f"hardware.precision bf16 needs compute capability 8.0, and {has}; use auto."
-        yield find(
-            "bf16_unsupported", "error", "hardware.precision", "bf16", text, hardware__precision="auto"
-        )
-
-
 def _storage(case: Case) -> Iterator[Finding]:
     place = case.home.absolute()
     while not place.exists() and place != place.parent:
@@ -472,7 +411,7 @@ CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _exports,
     _schedule,
     batch_findings,
-    _hardware,
+    hardware_findings,
     _storage,
     _memory,
 )

@@ -1,7 +1,8 @@
 """Parts that not everybody needs: one requirements file each in envs/, installed by `factory env install NAME`.
 
 A file begins with comments: what it is for, then `into` (main: beside our own packages; own: HOME/envs/NAME, for
-what has pins that fight ours), `takes` (disk, about), and perhaps `needs`.
+what has pins that fight ours), `takes` (disk, about), and perhaps `needs` and `build` (with ours: what is built from
+source sees the packages that are here, pip's --no-build-isolation).
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Environment:
     """Bytes on disk."""
     needs: str | None
     packages: tuple[str, ...]
+    beside: bool = False
+    """Whether what is built from source sees the packages that are here."""
 
     def folder(self, home: Path) -> Path:
         """Where it is installed."""
@@ -57,6 +60,7 @@ class Environment:
     def commands(self, home: Path) -> list[list[str]]:
         """What installs it, as argument lists, in this order."""
         pip = [str(self.python(home)), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+        pip += ["--no-build-isolation"] if self.beside else []
         if self.into == "main":  # nothing that is pinned may move
             return [[*pip, "--constraint", str(PINS), "--requirement", str(self.path)]]
         make = [sys.executable, "-m", "venv", str(self.folder(home))]
@@ -141,4 +145,6 @@ def _read(path: Path) -> Environment:
         line.split("#")[0].strip() for line in lines if line.strip() and not line.startswith("#")
     )
     takes = int(float(amount) * UNITS[unit])
-    return Environment(path.stem, path, comments[0], into, takes, facts.get("needs"), packages)
+    return Environment(
+        path.stem, path, comments[0], into, takes, facts.get("needs"), packages, "build" in facts
+    )

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.job.forecast import changed_job, changes, judge, without_what_stays
+from core.job.hardware import StrategyName
 from core.job.load import check_values
 from core.job.machine import Gpu, Machine
-from core.job.memory import ONLINE, Memory, Place, Strategy, StrategyName, heaviest_batch, memory
+from core.job.memory import ONLINE, Memory, Place, Strategy, heaviest_batch, memory
 from core.job.presets import resolve
 from core.job.shape import ModelShape
 from core.job.spec import JobSpec
@@ -19,11 +20,11 @@ from data.errors import refuse
 STRATEGIES: tuple[tuple[StrategyName, bool], ...] = (
     ("none", False),
     ("ddp", False),
-    ("zero1", False),
-    ("zero2", False),
-    ("zero3", False),
-    ("fsdp", False),
-    ("zero3", True),
+    ("deepspeed-1", False),
+    ("deepspeed-2", False),
+    ("deepspeed-3", False),
+    ("fsdp2", False),
+    ("deepspeed-3", True),
 )
 _GPUS = re.compile(r"(?:(\d{1,4})\s*[xX*]\s*)?(\d{1,5}(?:\.\d+)?)\s*(?:GB|GiB|G)?")
 
@@ -79,7 +80,9 @@ def ways(
     for method in ("full", "lora", "qlora"):
         job = _job(shape, stage, method, length, batch)
         for name, offload in STRATEGIES:
-            if (name == "none") == (count == 1) and not (method == "qlora" and name in ("zero3", "fsdp")):
+            if (name == "none") == (count == 1) and not (
+                method == "qlora" and name in ("deepspeed-3", "fsdp2")
+            ):
                 yield _fit(
                     job, shape, Place(gpu=True, half=True, strategy=Strategy(name, count, offload)), size
                 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from core.job.memory import (
     Batch,
     Memory,
     Place,
+    Strategy,
     heaviest_batch,
     memory,
     trained_weights,
@@ -120,7 +121,9 @@ def forecast(
         trained=trained_weights(job, shape),
         flops_per_token=work,
         tokens=tokens,
-        seconds=None if tokens is None else known.start + tokens * work / known.flops,
+        seconds=None
+        if tokens is None
+        else known.start + tokens * work / (known.flops * _at_once(job, device)),
         runs=known.runs,
         checkpoint_bytes=checkpoint,
         model_bytes=model,
@@ -151,19 +154,31 @@ def measured(told: Forecast, seen: Mapping[str, Any], *, steps: int | None, mean
 
 def place_of(job: JobSpec, machine: Machine) -> Place:
     """Where a job runs, by the rules of core.training.model and core.training.arguments."""
+    return Place(gpu=machine.has_gpu, half=bool(half_of(job, machine)), strategy=strategy_of(job))
+
+
+def half_of(job: JobSpec, machine: Machine) -> str:
+    """The 16-bit arithmetic of a job on a machine, bf16 or fp16; empty for fp32."""
     precision, gpus = job.hardware.precision, machine.gpus
+    if precision in ("bf16", "fp16"):
+        return precision
     able = bool(gpus) and all(gpu.compute >= 8.0 for gpu in gpus)
-    half = precision in ("bf16", "fp16") or (precision == "auto" and able)
-    return Place(gpu=machine.has_gpu, half=half)
+    return "bf16" if precision == "auto" and able else ""
+
+
+def strategy_of(job: JobSpec) -> Strategy:
+    """How the job's hardware shares training out."""
+    hardware = job.hardware
+    return Strategy(hardware.sharing, hardware.processes, hardware.offload)
 
 
 def device_of(job: JobSpec, machine: Machine) -> tuple[int, str]:
-    """Bytes and name of the smallest device a job may get."""
-    wanted = [
-        gpu for gpu in machine.gpus if job.hardware.devices is None or gpu.index in job.hardware.devices
-    ]
+    """Bytes and name of the smallest device that one process of a job may get; processes on a CPU share its memory."""
+    hardware = job.hardware
+    named = hardware.devices if isinstance(hardware.devices, list) else None
+    wanted = [gpu for gpu in machine.gpus if named is None or gpu.index in named]
     if not wanted:
-        return machine.memory, "cpu"
+        return machine.memory // hardware.per_node, "cpu"
     smallest = min(wanted, key=lambda gpu: gpu.memory)
     return smallest.memory, smallest.name
 
@@ -200,11 +215,16 @@ def flops_per_token(job: JobSpec, shape: ModelShape, length: int) -> float:
     return forward * passes
 
 
+def _at_once(job: JobSpec, device: str) -> int:
+    """How many devices work side by side: a pace is that of one GPU, or of a whole CPU."""
+    return job.hardware.nodes if device == "cpu" else job.hardware.processes
+
+
 def _tokens(job: JobSpec, lengths: Lengths | None, steps: int | None) -> int | None:
     if lengths is None or steps is None:
         return None
     train, stage = job.train, job.stage
-    rows = steps * (train.batch_size or 1) * (train.gradient_accumulation or 1)
+    rows = steps * (train.batch_size or 1) * (train.gradient_accumulation or 1) * job.hardware.processes
     if train.max_steps is None and lengths.rows is not None:
         rows = round((train.epochs or 1) * lengths.rows * stage.repeats)
     answer = stage.max_completion_length if stage.name in ONLINE else 0  # type: ignore[attr-defined]
@@ -228,7 +248,8 @@ def cheapest_change(
     """The first change that fits, from what costs only time to what costs quality; None when none does."""
     for change in changes(job, place):
         changed = changed_job(job, change)
-        needed = memory(changed, shape, batch_of(changed, lengths), place)
+        there = replace(place, strategy=strategy_of(changed))
+        needed = memory(changed, shape, batch_of(changed, lengths), there)
         if judge(needed.total, available) == "fits":
             return without_what_stays(job, change)
     return None
@@ -254,6 +275,9 @@ def _halves(batch: int, *, least: int) -> Iterator[int]:
 
 
 def _steps_down(job: JobSpec, place: Place) -> Iterator[dict[str, Any]]:
+    if place.gpu and place.strategy.name == "ddp" and job.method.name != "qlora":
+        yield {"hardware.strategy": "deepspeed-2"}
+        yield {"hardware.strategy": "deepspeed-3"}
     if not job.train.gradient_checkpointing:
         yield {"train.gradient_checkpointing": True}
     if place.gpu and job.method.name == "full":
@@ -261,7 +285,10 @@ def _steps_down(job: JobSpec, place: Place) -> Iterator[dict[str, Any]]:
     if job.method.name in ("full", "freeze"):
         yield {"method": "lora", "train.optimizer": job.train.optimizer}
     if job.method.name != "qlora":
-        yield {"method": "qlora", "train.optimizer": job.train.optimizer}
+        whole = (
+            {"hardware.strategy": "ddp"} if place.strategy.name == "ddp" else {}
+        )  # 4 bits are not shared out
+        yield {"method": "qlora", "train.optimizer": job.train.optimizer, **whole}
     field = "max_completion_length" if job.stage.name in ONLINE else "max_length"
     length = getattr(job.stage, field) // 2
     while length >= 256:

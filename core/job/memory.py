@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
+from core.job.hardware import StrategyName
 from core.job.shape import ModelShape
 from core.job.spec import JobSpec
 from core.methods import ADAPTERS
 
-StrategyName = Literal["none", "ddp", "zero1", "zero2", "zero3", "fsdp"]
 MIB, GIB = 2**20, 2**30
 
 PARTS: Mapping[str, str] = {
@@ -40,12 +39,12 @@ class Strategy:
     name: StrategyName = "none"
     devices: int = 1
     offload: bool = False
-    """Optimizer states (and with zero3 the weights too) lie in the machine's memory."""
+    """Optimizer states (and with deepspeed-3 the weights too) lie in the machine's memory."""
 
     @property
     def shards(self) -> tuple[int, int, int]:
         """By what weights, gradients and optimizer states are divided."""
-        level = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}.get(self.name, 0)
+        level = {"deepspeed-1": 1, "deepspeed-2": 2, "deepspeed-3": 3, "fsdp2": 3}.get(self.name, 0)
         return tuple(self.devices if level >= needed else 1 for needed in (3, 2, 1))  # type: ignore[return-value]
 
 
@@ -79,8 +78,8 @@ def model_states(parameters: float, recipe: Recipe, strategy: Strategy) -> dict[
 def deepspeed_estimate(parameters: float, largest_layer: float, stage: int, devices: int) -> float:
     """What DeepSpeed's estimate_zero2/zero3_model_states_mem_needs say for one device, in bytes, without offload."""
     if stage == 2:
-        return sum(model_states(parameters, DEEPSPEED_2, Strategy("zero2", devices)).values())
-    states = model_states(parameters, DEEPSPEED_3, Strategy("zero3", devices))
+        return sum(model_states(parameters, DEEPSPEED_2, Strategy("deepspeed-2", devices)).values())
+    states = model_states(parameters, DEEPSPEED_3, Strategy("deepspeed-3", devices))
     return states["gradients"] + states["optimizer"] + 2 * parameters / devices + 4 * largest_layer
 
 
@@ -252,7 +251,7 @@ def _states(job: JobSpec, shape: ModelShape, place: Place) -> tuple[dict[str, fl
     if strategy.offload:
         host = states.pop("optimizer") * strategy.devices
         states["optimizer"] = 0.0
-        if strategy.name == "zero3":
+        if strategy.name == "deepspeed-3":
             host += own
             states["weights"] = 2.0 * 2 * shape.largest_layer
     return states, host

@@ -22,6 +22,7 @@ PATHS = (
     "data.sources[].path",
     "data.sources[].registry",
     "stage.value",
+    "hardware.deepspeed_config",
     "rewards[].source",
 )
 """Every field of a job whose text may name a file or folder. A test finds text fields that are in no list."""

@@ -112,7 +112,8 @@ def planned_things(job: JobSpec, machine: Machine) -> list[str]:
     """The parts of a job on a machine that were written after their libraries' documentation and never run."""
     things = []
     if machine.has_gpu:
-        things.append("training on a GPU")
+        several = job.hardware.processes > 1
+        things.append(f"training on {'several GPUs' if several else 'a GPU'}")
     if getattr(job.stage, "vllm", "off") != "off":
         things.append("answers sampled by vLLM")
     return things
@@ -143,7 +144,7 @@ def make_plan(
         defaults=list(resolved.defaults),
         preset_source=resolved.source,
         engine=job.engine.name,
-        argv=engine.plan(),
+        argv=engine.plan(resolved.job),
         environment=[
             *ENVIRONMENT,
             *(name for reward in job.rewards for name in reward.secrets),
@@ -182,7 +183,7 @@ def sequence_lengths(job: JobSpec, lengths: Lengths | None) -> Lengths | None:
 def _steps(job: JobSpec, counts: Counts | None) -> tuple[int | None, int | None]:
     if counts is None and job.train.max_steps is None:
         return None, None
-    lengths = schedule(job.train, counts.rows if counts else 1)
+    lengths = schedule(job.train, counts.rows if counts else 1, processes=job.hardware.processes)
     return lengths.total_steps, lengths.warmup_steps
 
 

@@ -79,11 +79,13 @@ def resolve(job: JobSpec, *, parameters: int | None, gpu: bool) -> Resolved:
     preset = preset_for(job.stage.name, parameters)
     train = job.train
     rate = preset.full_rate if job.method.name == "full" else preset.lora_rate
-    batch = train.batch_size or _batch_size(train.gradient_accumulation, preset.effective_batch)
+    # What one process is left with: the same job has the same effective batch on any number of them.
+    effective = preset.effective_batch / job.hardware.processes
+    batch = train.batch_size or _batch_size(train.gradient_accumulation, effective)
     wanted: dict[str, Any] = {
         "epochs": preset.epochs if train.max_steps is None else None,
         "batch_size": batch,
-        "gradient_accumulation": max(1, round(preset.effective_batch / batch)),
+        "gradient_accumulation": max(1, round(effective / batch)),
         "learning_rate": rate,
         "scheduler": preset.scheduler,
         "warmup": preset.warmup,
@@ -93,14 +95,17 @@ def resolve(job: JobSpec, *, parameters: int | None, gpu: bool) -> Resolved:
         key: value for key, value in wanted.items() if getattr(train, key) is None and value is not None
     }
     values = {key: getattr(train, key) for key in type(train).model_fields} | filled
-    resolved = job.model_copy(update={"train": type(train).model_validate(values)})
+    hardware = job.hardware.model_copy(update={"strategy": job.hardware.sharing})
+    resolved = job.model_copy(update={"train": type(train).model_validate(values), "hardware": hardware})
     untouched = tuple(sorted(f"train.{key}" for key in filled)) + _left_alone(job)
     return Resolved(resolved, tuple(sorted(set(untouched))), preset.source)
 
 
-def _batch_size(accumulation: int | None, effective: int) -> int:
-    """Rows per device that reach the effective batch: 4, or what the user's accumulation leaves."""
-    return 4 if accumulation is None else max(1, round(effective / accumulation))
+def _batch_size(accumulation: int | None, effective: float) -> int:
+    """Rows per process that reach the effective batch: 4, or what the user's accumulation leaves."""
+    return (
+        max(1, min(4, round(effective))) if accumulation is None else max(1, round(effective / accumulation))
+    )
 
 
 def _left_alone(job: JobSpec) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ class Schedule:
     save_steps: int
 
 
-def schedule(train: TrainSpec, rows: int, *, devices: int = 1) -> Schedule:
+def schedule(train: TrainSpec, rows: int, *, processes: int = 1) -> Schedule:
     """Steps for `rows` training sequences, by the rule of transformers' Trainer 5.17 (set_initial_training_values).
 
     The last, shorter accumulation of an epoch counts as a step. `train` is resolved: no preset is left empty.
@@ -28,7 +28,7 @@ def schedule(train: TrainSpec, rows: int, *, devices: int = 1) -> Schedule:
     assert (
         train.batch_size is not None and train.gradient_accumulation is not None and train.warmup is not None
     )
-    batches = math.ceil(rows / (train.batch_size * devices))
+    batches = math.ceil(rows / (train.batch_size * processes))
     per_epoch = max(math.ceil(batches / train.gradient_accumulation), 1)
     total = train.max_steps or math.ceil((train.epochs or 0) * per_epoch)
     return Schedule(

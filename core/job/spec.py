@@ -12,6 +12,7 @@ from core.export import TARGETS
 from core.export.base import ExportSpec
 from core.job.base import OneOf, Revision, Spec, unit
 from core.job.data import DataSpec, expand_data
+from core.job.hardware import HardwareSpec
 from core.job.optimizers import Optimizer
 from core.launchers import LAUNCHERS
 from core.launchers.base import LauncherSpec
@@ -85,7 +86,7 @@ class TrainSpec(Spec):
     batch_size: int | None = Field(None, ge=1, le=65_536, json_schema_extra=unit("rows per device"))
     """Per-device batch size: rows in one forward pass on one device."""
     gradient_accumulation: int | None = Field(None, ge=1, le=65_536, json_schema_extra=unit("batches"))
-    """Batches summed before one optimizer step; effective batch = batch_size x this x devices."""
+    """Batches summed before one optimizer step; effective batch = batch_size x this x processes."""
     learning_rate: float | None = Field(None, ge=0, le=1)
     """Peak learning rate. Preset per stage, method and model size (LoRA about 10x full fine-tuning)."""
     scheduler: Scheduler | None = None
@@ -130,15 +131,6 @@ class TrainSpec(Spec):
     """Stop when the loss runs away, warn when nothing is learnt or rewards say nothing (rules: docs/metrics.md)."""
     keep_best: bool = False
     """Deliver the weights of the best evaluation (lowest eval_loss) instead of the last step. Needs held-out data."""
-
-
-class HardwareSpec(Spec):
-    """Where it runs and in which precision."""
-
-    devices: list[int] | None = None
-    """Device slots to use, by number; empty takes the first free one."""
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Arithmetic: auto is bf16 where the GPU has it, else fp32; never bf16 on a CPU (0.3x the speed)."""
 
 
 class EvaluateSpec(Spec):

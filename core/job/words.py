@@ -79,6 +79,8 @@ def findings_of(error: ValidationError, reading: Reading, origin: str) -> list[F
         by_path.setdefault(_real_path(detail, reading.value), []).append(detail)
     # A value that could not be read stands as empty: what pydantic says about that is no news.
     told = {finding.field for finding in reading.findings if finding.code != "duplicate_key"}
+    # Of `a number or a list of numbers`, a list with a wrong entry is wrong at that entry, not for being no number.
+    told |= {dotted(path[:-1]) for path in by_path if path and isinstance(path[-1], int)}
     wrong = [(path, details) for path, details in by_path.items() if dotted(path) not in told]
     findings = _without_twins([_finding(path, details, reading, origin) for path, details in wrong[:MOST]])
     if len(wrong) > MOST:

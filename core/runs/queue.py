@@ -29,10 +29,10 @@ FIRST = 10**9
 
 
 class Wish:
-    """The slots a run can use: every one of them at once, or any single one."""
+    """The slots a run can use, and how many of them it needs at once."""
 
-    def __init__(self, slots: tuple[str, ...], every: bool = False) -> None:
-        self.slots, self.every = slots, every
+    def __init__(self, slots: tuple[str, ...], count: int = 1) -> None:
+        self.slots, self.count = slots, count
 
 
 class Ticket:
@@ -80,22 +80,34 @@ def slot_names() -> list[str]:
     return [f"cpu{number}" for number in range(int(os.environ.get("FACTORY_CPU_SLOTS", "1")))]
 
 
-def wish_for(devices: Sequence[int] | None) -> Wish:
-    """What `hardware.devices` asks for. Raises FactoryError for a device that is not there."""
+def wish_for(devices: Sequence[int] | int | None) -> Wish:
+    """What `hardware.devices` asks for: any single slot, any so many, or those of these numbers.
+
+    A CPU is one slot however many processes share it. Raises FactoryError for a device that is not there.
+    """
     names = slot_names()
     if not devices:
         return Wish(tuple(names))
     kind = re.sub(r"\d+$", "", names[0])
+    if isinstance(devices, int):
+        count = devices if kind == "gpu" else 1
+        if count > len(names):
+            raise _missing(f"asks for {count} devices", names, devices)
+        return Wish(tuple(names), count)
     wanted = tuple(dict.fromkeys(f"{kind}{number}" for number in devices))
     if missing := [name for name in wanted if name not in names]:
-        from data.errors import refuse
+        raise _missing(f"names {', '.join(missing)}", names, list(devices))
+    return Wish(wanted, len(wanted))
 
-        text = (
-            f"hardware.devices names {', '.join(missing)}, but this machine offers {', '.join(names)}: "
-            "choose among these or leave it empty."
-        )
-        raise refuse("device_missing", text, field="hardware.devices", value=list(devices))
-    return Wish(wanted, every=True)
+
+def _missing(asked: str, names: list[str], value: Any) -> Exception:
+    from data.errors import refuse
+
+    offered = ", ".join(names)
+    text = (
+        f"hardware.devices {asked}, but this machine offers {offered}: choose among these or leave it empty."
+    )
+    return refuse("device_missing", text, field="hardware.devices", value=value)
 
 
 class Queue:
@@ -245,7 +257,7 @@ def _reserve(front: list[Ticket], free: list[str]) -> tuple[list[str], list[Tick
     left, blockers = free, []
     for ticket in front:
         usable = [name for name in ticket.wish.slots if name in left]
-        claimed = usable if ticket.wish.every else usable[:1]
+        claimed = usable[: ticket.wish.count]
         if claimed and _is_locked(ticket.path):
             left = [name for name in left if name not in claimed]
             blockers.append(ticket)
@@ -254,14 +266,14 @@ def _reserve(front: list[Ticket], free: list[str]) -> tuple[list[str], list[Tick
 
 def _choose(wish: Wish, free: list[str]) -> list[str]:
     usable = [name for name in wish.slots if name in free]
-    if wish.every:
-        return usable if len(usable) == len(wish.slots) else []
-    if len(usable) > 1 and usable[0].startswith("gpu"):
+    if len(usable) < wish.count:
+        return []
+    if len(usable) > wish.count and usable[0].startswith("gpu"):
         from core.runs.gpus import foreign_processes
 
         crowded = foreign_processes()
         usable.sort(key=lambda name: len(crowded.get(name, [])))
-    return usable[:1]
+    return usable[: wish.count]
 
 
 def _gpu_numbers() -> list[int]:
@@ -273,16 +285,15 @@ def _gpu_numbers() -> list[int]:
 
 
 def _file_name(order: int, wish: Wish, key: str) -> str:
-    return f"{order:012d}~{'every' if wish.every else 'any'}~{','.join(wish.slots)}~{key}"
+    return f"{order:012d}~{wish.count}~{','.join(wish.slots)}~{key}"
 
 
 def _parse(folder: str, name: str) -> Ticket | None:
     words = name.split("~")
-    if len(words) != 4 or not words[0].isdigit():
+    if len(words) != 4 or not (words[0].isdigit() and words[1].isdigit()):
         return None
-    return Ticket(
-        f"{folder}/{name}", int(words[0]), Wish(tuple(words[2].split(",")), words[1] == "every"), words[3]
-    )
+    wish = Wish(tuple(words[2].split(",")), int(words[1]))
+    return Ticket(f"{folder}/{name}", int(words[0]), wish, words[3])
 
 
 def _is_locked(path: str) -> bool:

@@ -73,7 +73,9 @@ class _Session:
         self._phase("preparing", "Preparing the data")
         prepared = rows_for(job, self._run.home, self._tokenizer, self._writer.emit)
         self._stop.check()
-        self._schedule = schedule(job.train, prepared.rows * job.stage.repeats)
+        self._schedule = schedule(
+            job.train, prepared.rows * job.stage.repeats, processes=job.hardware.processes
+        )
         if self._stage.TASK == "CAUSAL_LM":
             self._prompts = job.evaluate.prompts or prepared.prompts
         return prepared

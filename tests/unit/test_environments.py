@@ -79,6 +79,13 @@ def test_in_the_main_environment_no_pin_may_move(files, tmp_path):
     assert command[command.index("--constraint") + 1].endswith("requirements.txt")
 
 
+def test_what_is_built_from_source_may_see_our_packages(files, tmp_path):
+    head = HEAD.format(into="main").replace("# takes", "# build: with ours\n# takes")
+    (files / "little.txt").write_text(head + "littlething==1.0\n")
+    (command,) = environments.environment("little").commands(tmp_path)
+    assert "--no-build-isolation" in command and "--constraint" in command
+
+
 def test_a_failing_pip_is_one_sentence_and_leaves_no_stamp(files, tmp_path, capfd):
     (files / "little.txt").write_text(HEAD.format(into="own") + "./not-there-1.0-py3-none-any.whl\n")
     assert main(["--home", str(tmp_path), "env", "install", "little"]) == 2

@@ -42,7 +42,7 @@ def test_fit_prints_every_way_with_its_verdict_and_change(capsys, llama):
     lines = {
         tuple(line.split()[:2]): line for line in out.splitlines() if line[:4] in ("full", "lora", "qlor")
     }
-    assert "too large" in lines["full", "ddp"] and lines["full", "zero3"].rstrip().endswith("fits")
+    assert "too large" in lines["full", "ddp"] and lines["full", "deepspeed-3"].rstrip().endswith("fits")
 
 
 def test_fit_as_json_has_the_parts(capsys, llama):

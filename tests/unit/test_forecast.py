@@ -69,7 +69,8 @@ def job(text: str = "", *, stage: str = "sft", gpu: bool = False, parameters: in
 
 
 @pytest.mark.parametrize(
-    ("strategy", "gigabytes"), [("none", 120.0), ("zero1", 31.4), ("zero2", 16.6), ("zero3", 1.9)]
+    ("strategy", "gigabytes"),
+    [("none", 120.0), ("deepspeed-1", 31.4), ("deepspeed-2", 16.6), ("deepspeed-3", 1.9)],
 )
 def test_model_states_are_those_of_the_zero_paper(strategy, gigabytes):
     """Figure 1 of arXiv 1910.02054: 7.5 billion weights on 64 GPUs."""
@@ -237,10 +238,12 @@ def test_strategies_share_out_more_and_more():
     asked = job("method: full", gpu=True)
     sizes = [
         memory(asked, llama(), heaviest_batch(asked), Place(True, True, Strategy(name, 8))).total
-        for name in ("ddp", "zero1", "zero2", "zero3")
+        for name in ("ddp", "deepspeed-1", "deepspeed-2", "deepspeed-3")
     ]
     assert sizes == sorted(sizes, reverse=True) and sizes[0] > 2 * sizes[3]
-    offloaded = memory(asked, llama(), heaviest_batch(asked), Place(True, True, Strategy("zero3", 8, True)))
+    offloaded = memory(
+        asked, llama(), heaviest_batch(asked), Place(True, True, Strategy("deepspeed-3", 8, True))
+    )
     assert offloaded.total < sizes[3] and offloaded.host > 8 * llama().parameters
 
 
@@ -353,7 +356,7 @@ def test_ways_to_train_8b_on_eight_gpus_of_80_gib():
     found = {(one.method, one.strategy): one for one in ways(llama(), "sft", *read_gpus("8x80"))}
     assert found["full", "ddp"].verdict == "too large"
     assert (
-        found["full", "zero3"].verdict
+        found["full", "deepspeed-3"].verdict
         == found["lora", "ddp"].verdict
         == found["qlora", "ddp"].verdict
         == "fits"

@@ -140,7 +140,7 @@ def test_cuda_visible_devices_narrows_the_slots(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
     assert queue.slot_names() == ["gpu3", "gpu1"]
     wish = queue.wish_for([1])
-    assert (wish.slots, wish.every) == (("gpu1",), True)
+    assert (wish.slots, wish.count) == (("gpu1",), 1)
     with pytest.raises(FactoryError, match="names gpu0, but this machine offers gpu3, gpu1"):
         queue.wish_for([0])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -104,7 +104,7 @@ def job(field: str, value: Any) -> JobSpec:
         plain["rewards"] = [{"name": "model", "source": value}]
     else:
         part, name = field.split(".")
-        plain[part][name] = value
+        plain.setdefault(part, {})[name] = value
     return JobSpec.model_validate_json(json.dumps(plain))
 
 
