@@ -73,6 +73,7 @@ def test_the_same_job_has_the_same_effective_batch_on_any_number_of_processes():
     ("text", "machine", "code"),
     [
         ("hardware: {devices: 3}", GPUS, "too_few_devices"),
+        ("hardware: {nodes: 2}", CPU, "nodes_without_launcher"),
         ("hardware: {devices: 8}", CPU, "too_few_devices"),
         ("hardware: {devices: 2, strategy: none}", CPU, "strategy_none_with_several"),
         ("hardware: {strategy: ddp}", CPU, "strategy_for_one"),
