@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from core.engines import ENGINES, engine_module
 from core.job.batch_checks import PREFERENCE, batch_findings
 from core.job.case import ELSEWHERE, Case, find, looked
+from core.job.engine_checks import engine_findings
 from core.job.exports import export_bytes
 from core.job.exports import findings as export_findings
 from core.job.forecast import Forecast, disk_bytes, forecast
@@ -187,21 +187,6 @@ def _rewards(case: Case) -> Iterator[Finding]:
     yield from told
 
 
-def _engine(case: Case) -> Iterator[Finding]:
-    stage, engine = case.job.stage.name, case.job.engine.name
-    if stage in engine_module(engine).STAGES:
-        return
-    able = [name for name in ENGINES.names if stage in engine_module(name).STAGES]
-    text = f"engine {engine} does not run stage {stage}; "
-    yield find(
-        "engine_without_stage",
-        "error",
-        "engine.name",
-        engine,
-        text + (f"choose engine {' or '.join(able)}." if able else "no engine runs it yet."),
-    )
-
-
 def _launcher(case: Case) -> Iterator[Finding]:
     launcher = case.job.launcher.name
     if launcher != "local":
@@ -370,7 +355,7 @@ def _missing_files(field: str, path: str) -> list[Finding]:
 
 
 def _packages(case: Case) -> Iterator[Finding]:
-    yield from missing_packages(case.job)
+    yield from missing_packages(case.job, case.home)
     yield from vllm_problems(case.job, gpu=case.machine.has_gpu)
 
 
@@ -405,7 +390,7 @@ CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _data,
     row_findings,
     _rewards,
-    _engine,
+    engine_findings,
     _launcher,
     _stage,
     _exports,

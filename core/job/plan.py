@@ -144,7 +144,7 @@ def make_plan(
         defaults=list(resolved.defaults),
         preset_source=resolved.source,
         engine=job.engine.name,
-        argv=engine.plan(resolved.job),
+        argv=engine.plan(resolved.job, home),
         environment=[
             *ENVIRONMENT,
             *(name for reward in job.rewards for name in reward.secrets),
