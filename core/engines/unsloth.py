@@ -119,7 +119,7 @@ LIMITS: tuple[Limit, ...] = (
         "auto",
     ),
 )
-"""Everything it does not take, each found in Unsloth 2026.10.9's code: it would refuse, or do something else silently."""
+"""Everything it does not take, found in Unsloth 2026.10.9's code: it would refuse, or silently do something else."""
 
 
 def supports(job: JobSpec, *, gpu: bool) -> Iterator[Finding]:
@@ -128,7 +128,9 @@ def supports(job: JobSpec, *, gpu: bool) -> Iterator[Finding]:
         if limit.hit(job, gpu):
             value = _of(limit.field, job)
             fix = {"engine": "trl"} if limit.fix == "trl" else {limit.field: limit.fix}
-            other = "engine trl does" if limit.fix == "trl" else f"set it to {_word(limit.fix)}, or choose engine trl"
+            other = (
+                "engine trl does" if limit.fix == "trl" else f"set {_word(limit.fix)}, or choose engine trl"
+            )
             yield Finding(
                 "engine_cannot",
                 f"engine unsloth does not take {limit.field} {_word(value)}: {limit.why}; {other}.",

@@ -110,6 +110,11 @@ def environment(name: str) -> Environment:
     return found[name]
 
 
+def packages_of(name: str | None, home: Path) -> Path | None:
+    """The folder with the packages of an environment; None for our own, and for one that is not installed."""
+    return environment(name).packages_folder(home) if name else None
+
+
 def install(chosen: Environment, home: Path) -> float:
     """Install it, pip's own words going to the terminal; seconds it took.
 

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from core.engines import engine_module
+from core.job.environments import packages_of
 from core.job.forecast import Forecast, Lengths, forecast
 from core.job.machine import Machine, git_state, versions
 from core.job.memory import PAIRS
@@ -150,7 +151,7 @@ def make_plan(
             *(name for reward in job.rewards for name in reward.secrets),
             *(name for tracker in job.report_to for name in TRACKER_VARIABLES[tracker]),
         ],
-        versions=versions(),
+        versions=versions(packages_of(engine.ENVIRONMENT, home)),
         files=[_fingerprint(path, home) for path in data_files(resolved.job)],
         seed=job.train.seed,
         planned=planned_things(resolved.job, machine),
