@@ -39,9 +39,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.rewards": {"data", *SPECS, "core.sandbox"},
     "core.sandbox": {"data"},
     "core.runs": {"data", *SPECS},
+    "core.nodes": {"data", *SPECS, "core.runs"},
     "core.chat": {"data", *SPECS, "core.runs"},
     "core.training": {"data", *SPECS, "core.runs", "core.chat"},
-    "core.cli": {"data", *SPECS, "core.runs", "core.chat"},
+    "core.cli": {"data", *SPECS, "core.runs", "core.nodes", "core.chat"},
     "webui": {"data", *SPECS, "core.runs", "core.chat"},
 }
 HEAVY_HALVES = ("core.stages", "core.methods", "core.engines", "core.export")

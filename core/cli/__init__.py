@@ -21,6 +21,7 @@ from core.job.register import Register
 FAMILIES: dict[str, tuple[str, ...]] = {
     "train": ("train", "resume"),
     "runs": ("runs", "logs", "stop", "queue"),
+    "nodes": ("node",),
     "chat": ("chat",),
     "serve": ("serve",),
     "export": ("export",),

@@ -11,6 +11,7 @@ from core.cli.show import duration, finding_lines, pairs, table
 from core.job.forecast import Forecast
 from core.job.memory import PARTS
 from core.job.plan import Plan
+from core.launchers import launcher_module
 from data.errors import Finding
 from data.words import byte_size
 
@@ -23,7 +24,7 @@ def plan_text(plan: Plan) -> str:
         *_findings(plan),
         *(["Planned, not run by us yet\n  " + "; ".join(plan.planned)] if plan.planned else []),
         *_forecast(plan),
-        "Command\n  " + shlex.join([*plan.argv, "RUN_FOLDER"]),
+        *_commands(plan),
     ]
     return "\n\n".join(sections)
 
@@ -48,6 +49,13 @@ def _summary(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "steps", f"{plan.steps:,}{warmup}"
 
 
+def _commands(plan: Plan) -> Iterator[str]:
+    """What is started, and what its launcher makes of it."""
+    yield "Command\n  " + shlex.join([*(plan.training or plan.argv), "RUN_FOLDER"])
+    for title, text in launcher_module(plan.job["launcher"]["name"]).steps(plan.job_spec, plan.training):
+        yield f"{title}\n" + "\n".join(f"  {line}" for line in text.splitlines())
+
+
 _SOURCES = {
     "counted": "row lengths counted",
     "estimated": "row lengths estimated from the first rows",
@@ -58,6 +66,9 @@ _SOURCES = {
 def _forecast(plan: Plan) -> Iterator[str]:
     """What it will take: memory by part, time, disk."""
     told = plan.forecast
+    if told is None and plan.job["launcher"]["name"] == "slurm":
+        yield "Forecast\n  unknown: nobody here can look at the cluster's machines"
+        return
     if told is None:
         yield "Forecast\n  unknown: nothing of the model is on this machine yet to know its size from"
         return

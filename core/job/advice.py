@@ -175,6 +175,17 @@ TABLE: Mapping[str, Row] = {
         "Go on from the last checkpoint.",
         resume=True,
     ),
+    "slurm_timeout": Row(
+        "The cluster ended the run at its time limit.",
+        "Raise launcher.time and go on from the last checkpoint.",
+        "launcher.time",
+        resume=True,
+    ),
+    "node_lost": Row(
+        "Another machine of the run failed, was taken away, or can no longer be reached.",
+        "Look at its output under nodes in the run folder, then go on from the last checkpoint.",
+        resume=True,
+    ),
 }
 
 SAME: Mapping[str, str] = {
@@ -190,6 +201,11 @@ SAME: Mapping[str, str] = {
     "data_nothing_to_learn": "template_missing",
     "nothing_learnt": "nothing_trainable",
     "lost": "killed",
+    "node_failed": "node_lost",
+    "node_missing": "node_lost",
+    "slurm_node_failed": "node_lost",
+    "slurm_preempted": "killed",
+    "slurm_cancelled": "killed",
 }
 """Codes that share a card."""
 

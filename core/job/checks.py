@@ -12,13 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from core.engines import ENGINES, engine_module
 from core.job.batch_checks import PREFERENCE, batch_findings
 from core.job.case import ELSEWHERE, Case, find, looked
-from core.job.engine_checks import engine_findings
 from core.job.exports import export_bytes
 from core.job.exports import findings as export_findings
 from core.job.forecast import Forecast, disk_bytes, forecast
 from core.job.hardware_checks import hardware_findings
+from core.job.launcher_checks import elsewhere, launcher_findings, machine_of
 from core.job.machine import CHECKOUT, Machine, disk_free, installed
 from core.job.memory import trained_weights
 from core.job.model_checks import model_findings
@@ -61,7 +62,7 @@ def check(job: JobSpec, machine: Machine, home: Path, *, full: bool = False) -> 
         model = locate(job.model.name, home, revision=job.model.revision)
     except FactoryError as error:
         findings += error.findings
-    case = Case(job, machine, home, model, full)
+    case = Case(job, machine_of(job, machine), home, model, full)
     for one in CHECKS:
         findings += one(case)
     return sorted(findings, key=lambda found: ("error", "warning", "note").index(found.level))
@@ -187,11 +188,19 @@ def _rewards(case: Case) -> Iterator[Finding]:
     yield from told
 
 
-def _launcher(case: Case) -> Iterator[Finding]:
-    launcher = case.job.launcher.name
-    if launcher != "local":
-        text = f"launcher {launcher} is described, not built yet; choose launcher local."
-        yield find("launcher_unfinished", "error", "launcher.name", launcher, text, launcher="local")
+def _engine(case: Case) -> Iterator[Finding]:
+    stage, engine = case.job.stage.name, case.job.engine.name
+    if stage in engine_module(engine).STAGES:
+        return
+    able = [name for name in ENGINES.names if stage in engine_module(name).STAGES]
+    text = f"engine {engine} does not run stage {stage}; "
+    yield find(
+        "engine_without_stage",
+        "error",
+        "engine.name",
+        engine,
+        text + (f"choose engine {' or '.join(able)}." if able else "no engine runs it yet."),
+    )
 
 
 def _schedule(case: Case) -> Iterator[Finding]:
@@ -297,7 +306,7 @@ def bytes_needed(case: Case) -> int | None:
 
 def _memory(case: Case) -> Iterator[Finding]:
     """Whether the forecast fits the device; rows that cannot be read are a finding of their own."""
-    if case.shape is None or case.lengths is None:
+    if case.shape is None or case.lengths is None or elsewhere(case.job):
         return
     told = forecast(case.resolved, case.shape, case.machine, case.home, lengths=case.lengths)
     if told.verdict == "fits":
@@ -355,7 +364,7 @@ def _missing_files(field: str, path: str) -> list[Finding]:
 
 
 def _packages(case: Case) -> Iterator[Finding]:
-    yield from missing_packages(case.job, case.home)
+    yield from missing_packages(case.job)
     yield from vllm_problems(case.job, gpu=case.machine.has_gpu)
 
 
@@ -390,8 +399,8 @@ CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _data,
     row_findings,
     _rewards,
-    engine_findings,
-    _launcher,
+    _engine,
+    launcher_findings,
     _stage,
     _exports,
     _schedule,

@@ -109,7 +109,8 @@ def _processes(case: Case) -> Iterator[Finding]:
 def _strategy(case: Case) -> Iterator[Finding]:
     """Strategies that say nothing for so many processes, or that cannot be on this machine."""
     if (nodes := case.job.hardware.nodes) > 1 and case.job.launcher.name == "local":
-        text = f"hardware.nodes {nodes} asks for several machines, and launcher local has this one; use launcher torchrun."
+        text = f"hardware.nodes {nodes} asks for several machines, and launcher local has this one; use launcher "
+        text += "torchrun or slurm."
         yield find("nodes_without_launcher", "error", "hardware.nodes", nodes, text, hardware__nodes=1)
     hardware, gpu = case.job.hardware, case.machine.has_gpu
     name, count = hardware.sharing, hardware.processes

@@ -1,4 +1,5 @@
-"""Which settings of a run may still change when it is resumed: how long it goes on, what it tells and what it keeps.
+"""Which settings of a run may still change when it is resumed: how long it goes on, where its nodes are, what it
+tells and what it keeps.
 
 All others shaped what was trained so far: with them changed, the first part of the run would be another run's.
 """
@@ -21,6 +22,19 @@ LATER = (
     "evaluate.prompts",
     "evaluate.every",
     "evaluate.max_new_tokens",
+    "launcher.time",
+    "launcher.partition",
+    "launcher.account",
+    "launcher.qos",
+    "launcher.reservation",
+    "launcher.memory",
+    "launcher.constraint",
+    "launcher.exclude",
+    "launcher.endpoint",
+    "launcher.hosts",
+    "launcher.ssh_port",
+    "launcher.interface",
+    "launcher.timeout",
     "report_to",
     "export",
     "name",

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from core.engines import engine_module
-from core.job.environments import packages_of
 from core.job.forecast import Forecast, Lengths, forecast
+from core.job.launcher_checks import elsewhere, machine_of
 from core.job.machine import Machine, git_state, versions
 from core.job.memory import PAIRS
 from core.job.models import ModelPlace, locate, parameter_count
@@ -22,6 +22,7 @@ from core.job.remembered import remembered
 from core.job.schedule import schedule
 from core.job.shape import shape_of
 from core.job.spec import JobSpec
+from core.launchers import launcher_module
 
 ENVIRONMENT = (
     "HF_HOME",
@@ -76,7 +77,11 @@ class Plan(BaseModel):
     engine: str
     """The engine that trains."""
     argv: list[str]
-    """The training command; the run folder becomes its last word."""
+    """What the run's supervisor starts; the run folder becomes its last word."""
+    training: list[str] = []
+    """The engine's command on each machine, which `argv` is or starts; the run folder becomes its last word."""
+    ending: list[str] = []
+    """The command that ends what a run has on other machines; empty when its launcher has nothing there."""
     environment: list[str]
     """Names of the environment variables the training process gets, never values."""
     versions: dict[str, str | None]
@@ -98,7 +103,8 @@ class Plan(BaseModel):
     warmup_steps: int | None
     """Steps of warmup, of those."""
     forecast: Forecast | None = None
-    """Memory, time and disk; null when nothing of the model is here to know its size from."""
+    """Memory, time and disk; null when nothing of the model is here to know its size from, or
+    when it runs on machines that nobody here can look at."""
 
     planned: list[str] = []
     """What this plan relies on and nobody has run here yet; such things are called planned, not supported."""
@@ -134,24 +140,27 @@ def make_plan(
     `beside` is the folder of the job file, against which its relative paths may be meant; `lengths` is what a look at
     the rows suggests where they are not counted. Raises FactoryError when the model or a data file is not there.
     """
-    job = absolute(job, beside)
+    job, machine = absolute(job, beside), machine_of(job, machine)
     place = locate(job.model.name, home, revision=job.model.revision)
     parameters = parameter_count(place)
     resolved = resolve(job, parameters=parameters, gpu=machine.has_gpu)
     steps, warmup = _steps(resolved.job, counts)
-    engine = engine_module(job.engine.name)
+    launcher = launcher_module(job.launcher.name)
+    training = engine_module(job.engine.name).plan(resolved.job)
     return Plan(
         job=resolved.job.model_dump(mode="json"),
         defaults=list(resolved.defaults),
         preset_source=resolved.source,
         engine=job.engine.name,
-        argv=engine.plan(resolved.job, home),
+        argv=launcher.command(training),
+        training=training,
+        ending=launcher.ending(),
         environment=[
             *ENVIRONMENT,
             *(name for reward in job.rewards for name in reward.secrets),
             *(name for tracker in job.report_to for name in TRACKER_VARIABLES[tracker]),
         ],
-        versions=versions(packages_of(engine.ENVIRONMENT, home)),
+        versions=versions(),
         files=[_fingerprint(path, home) for path in data_files(resolved.job)],
         seed=job.train.seed,
         planned=planned_things(resolved.job, machine),
@@ -169,7 +178,7 @@ def _forecast(
     job: JobSpec, place: ModelPlace, machine: Machine, home: Path, lengths: Lengths | None, steps: int | None
 ) -> Forecast | None:
     shape = shape_of(place)
-    if shape is None:
+    if shape is None or elsewhere(job):
         return None
     return forecast(job, shape, machine, home, lengths=sequence_lengths(job, lengths), steps=steps)
 

@@ -1,4 +1,5 @@
-"""What every launcher has in common. A launcher file holds `Spec` and `command(training)`."""
+"""What every launcher has in common. A launcher file holds `Spec`, `command`, `ending` and `steps`; what
+it does while a run lives is in core/nodes."""
 
 from __future__ import annotations
 

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from core.launchers.base import LauncherSpec
+
+if TYPE_CHECKING:
+    from core.job.spec import JobSpec
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SCRIPT = "slurm.sh"
+"""Name of the batch script in the run folder."""
+NOTICE = 120
+"""Seconds before its time limit at which Slurm tells a job to save and stop."""
+SHORTEST = 10
+"""Minutes of a time limit from which on that is done: Slurm tells up to a minute early, and a short job at once."""
 
 # No value may leave its `#SBATCH` line or become a second word of it: no blanks, quotes, marks of comments or escapes.
 SlurmName = Annotated[
@@ -95,3 +108,73 @@ class Spec(LauncherSpec):
 def command(training: Sequence[str]) -> list[str]:
     """What the supervisor starts for a training command; the run folder follows as its last word."""
     return [sys.executable, "-m", "core.nodes.slurm"]
+
+
+def ending() -> list[str]:
+    """The command that ends what is left of a run elsewhere; the run folder follows as its last word."""
+    return [*command(()), "--end"]
+
+
+def steps(job: JobSpec, training: Sequence[str]) -> list[tuple[str, str]]:
+    """What `factory plan` shows besides the training command: titles and texts."""
+    return [("Batch script, handed in by sbatch", script(job, training, "RUN_FOLDER"))]
+
+
+def script(job: JobSpec, training: Sequence[str], run: Path | str) -> str:
+    """The batch script of a job; `run` is its run folder, where it is kept and where sbatch is called."""
+    spec = job.launcher
+    assert isinstance(spec, Spec)
+    # A login shell reads what defines `module`; without modules nothing of it is needed.
+    lines = ["#!/bin/bash -l" if spec.modules else "#!/bin/bash"]
+    lines += [
+        "# Made by Factory from job.json, anew for each attempt.",
+        *(f"#SBATCH {one}" for one in _wishes(job)),
+    ]
+    lines += ["set -eu", *(f"module load {name}" for name in spec.modules)]
+    folder, node = str(CHECKOUT), [sys.executable, "-m", "core.nodes.slurm_node", str(run)]
+    cores = ["--cpus-per-task", str(spec.cpus_per_task)] if spec.cpus_per_task else []
+    srun = ["srun", "--kill-on-bad-exit=1", *cores, *node]
+    return "\n".join([*lines, shlex.join(["cd", folder]), shlex.join(["exec", *srun])]) + "\n"
+
+
+def _wishes(job: JobSpec) -> Iterator[str]:
+    """The options of sbatch, one a line. Every value was checked by its pattern, so that none can be two."""
+    spec, hardware = job.launcher, job.hardware
+    assert isinstance(spec, Spec)
+    yield "--job-name=factory"
+    yield f"--nodes={hardware.nodes}"
+    yield "--ntasks-per-node=1"
+    if spec.gpus:
+        yield f"--gpus-per-node={spec.gpu_type + ':' if spec.gpu_type else ''}{hardware.per_node}"
+    for option, value in (
+        ("cpus-per-task", spec.cpus_per_task),
+        ("mem", spec.memory),
+        ("partition", spec.partition),
+        ("account", spec.account),
+        ("qos", spec.qos),
+        ("reservation", spec.reservation),
+        ("time", spec.time),
+        ("constraint", spec.constraint),
+        ("exclude", spec.exclude),
+    ):
+        if value is not None:
+            yield f"--{option}={value}"
+    # Beside the script, in the run folder: no path stands in a line of its own.
+    yield "--output=log.txt"
+    yield "--open-mode=append"
+    yield "--no-requeue"
+    if spec.time is None or minutes(spec.time) >= SHORTEST:
+        yield f"--signal=TERM@{NOTICE}"
+
+
+def minutes(time: str) -> int:
+    """A time limit of Slurm's in whole minutes: `90`, `30:00`, `1:30:00`, `2-12`, `2-12:30:00`."""
+    days, _, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if days:  # hours[:minutes[:seconds]]
+        hours, count = ([*parts, 0])[:2]
+    elif len(parts) == 3:
+        hours, count = parts[0], parts[1]
+    else:  # minutes[:seconds]
+        hours, count = 0, parts[0]
+    return int(days or 0) * 1440 + hours * 60 + count

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from core.job.base import unit
 from core.launchers.base import LauncherSpec
+
+if TYPE_CHECKING:
+    from core.job.spec import JobSpec
+
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 Host = Annotated[
     str,
@@ -54,3 +61,52 @@ class Spec(LauncherSpec):
 def command(training: Sequence[str]) -> list[str]:
     """What the supervisor starts for a training command; the run folder follows as its last word."""
     return [sys.executable, "-m", "core.nodes.torchrun"]
+
+
+def ending() -> list[str]:
+    """The command that ends what is left of a run elsewhere: none, as a node that loses node 0 ends itself."""
+    return []
+
+
+def steps(job: JobSpec, training: Sequence[str]) -> list[tuple[str, str]]:
+    """What `factory plan` shows besides the training command: titles and texts."""
+    spec = job.launcher
+    assert isinstance(spec, Spec)
+    lines = ["node 0  this machine, by factory train"]
+    for rank in range(1, job.hardware.nodes):
+        if spec.hosts:
+            words = (
+                ssh_words(spec, spec.hosts[rank - 1], "HOME_FOLDER", "RUN", rank)
+                if rank <= len(spec.hosts)
+                else []
+            )
+        else:
+            words = node_words("HOME_FOLDER", "RUN", rank)
+        lines.append(f"node {rank}  {shlex.join(words)}")
+    return [("Command of each node", "\n".join(lines))]
+
+
+def node_words(home: Path | str, run: str, rank: int) -> list[str]:
+    """The command that a person starts on another node."""
+    return ["factory", "--home", str(home), "node", run, "--rank", str(rank)]
+
+
+def ssh_words(spec: Spec, host: str, home: Path | str, run: str, rank: int) -> list[str]:
+    """The same over ssh, as an argument list. ssh gives its last word to a shell there, so that one is quoted."""
+    port = ["-p", str(spec.ssh_port)] if spec.ssh_port else []
+    there = ["env", "-C", str(CHECKOUT), sys.executable, "-m", "core.cli", *node_words(home, run, rank)[1:]]
+    options = (
+        "BatchMode=yes",
+        f"ConnectTimeout={min(spec.timeout, 30)}",
+        "ServerAliveInterval=5",
+        "ServerAliveCountMax=4",
+    )
+    return [
+        "ssh",
+        "-T",
+        *(word for one in options for word in ("-o", one)),
+        *port,
+        "--",
+        host,
+        shlex.join(there),
+    ]

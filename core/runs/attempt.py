@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from core.runs import process
+from core.runs import elsewhere, process
 from core.runs.checkpoints import clean
 from core.runs.folder import Run
 from core.runs.gpus import company
@@ -43,14 +43,15 @@ class Attempt:
         self.book = Book(run, read_json(run.state_json))
         self.watch = watch
         self.slots: dict[str, int] = grant.slots if grant else {}
-        self.granted = grant.at if grant else 0.0
+        self.granted = grant.at if grant else None
         self.touched = time.monotonic()
         self.asked = False
         self.forced = self.at_once = False
+        self.start_limit = START_LIMIT
 
     def main(self) -> None:
         """Train, and write how it ended."""
-        if not self.slots:
+        if self.granted is None:
             self.end("stopped", "cancelled while it waited in the queue")
             return
         keep_reserve(self.run.path)
@@ -77,6 +78,10 @@ class Attempt:
         plan = read_json(self.run.plan_json)
         env = process.environment(os.environ, plan.get("environment", []), list(self.slots), self.run.home)
         argv = [*plan["argv"], str(self.run.path)]
+        if (
+            plan.get("training", plan["argv"]) != plan["argv"]
+        ):  # a launcher waits for other machines, and says how long
+            self.start_limit = float("inf")
         keep = [alive, *self.slots.values()]  # a slot is free when nothing of the run lives any more
         try:
             child = process.start(argv, CHECKOUT, env, self.run.log, keep)
@@ -98,6 +103,7 @@ class Attempt:
             ended = self.collect(child)
         self.hear()
         process.sweep(0.0 if self.forced else SWEEP_PATIENCE)
+        self.end_elsewhere()
         state, reason = judge(self.run, ended, self.said, asked=self.asked, forced=self.forced)
         if state == "stopped" and self.at_once:
             reason = "ended at once, as was asked; nothing was saved since the last checkpoint"
@@ -108,6 +114,12 @@ class Attempt:
         self.end(state, reason, values=self.said.values, fault=fault, **facts)
         if state == "succeeded":
             self.teach()
+
+    def end_elsewhere(self) -> None:
+        """End what the run may still have on other machines, and tell when that is not sure."""
+        problem = elsewhere.end(self.run)
+        if problem:
+            self.book.warn("left_elsewhere", problem)
 
     def export(self) -> str | None:
         """Make the exports that the job asks for; a sentence when some are missing."""
@@ -156,9 +168,9 @@ class Attempt:
     def heed_stop(self, child: subprocess.Popen[bytes]) -> None:
         """Pass a stop request on, and enforce it when its grace is over or somebody asked twice."""
         request = self.watch.stop_request()
-        late = self.book.state == "starting" and time.monotonic() - self.started > START_LIMIT
+        late = self.book.state == "starting" and time.monotonic() - self.started > self.start_limit
         if late and not request:
-            self.said.error = f"no sign of life within {START_LIMIT:.0f} s of its start"
+            self.said.error = f"no sign of life within {self.start_limit:.0f} s of its start"
             process.end_group(child.pid, signal.SIGKILL)
         if not request:
             return
@@ -200,6 +212,7 @@ class Attempt:
         for pid in process.descendants(os.getpid()):
             os.kill(pid, signal.SIGTERM)
         process.sweep(float(os.environ.get("FACTORY_GRACE") or 30.0))
+        self.end_elsewhere()
         if self.book.state in ENDS:
             return
         if isinstance(problem, OSError):

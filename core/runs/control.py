@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from core.job.later import changes, told
+from core.runs import elsewhere
 from core.runs.folder import Run, create_run, list_runs
 from core.runs.home import open_home
 from core.runs.locks import is_held, take
@@ -46,8 +47,8 @@ def submit(
     `draft` is the id under which the job was written, kept with the run for `run_of_draft`. Raises FactoryError when
     the home cannot hold runs, the disk is too full, or a device is not there.
     """
-    open_home(home, force=force_home)
-    wish = wish_for((job.get("hardware") or {}).get("devices"))
+    open_home(home, force=force_home or shared(job))
+    wish = wish_of(job)
     with contextlib.ExitStack() as held:
         locks: list[int] = []
 
@@ -59,6 +60,23 @@ def submit(
         run = create_run(home, job_text, job, plan, own=own)
         _queue_up(run, locks[0], Book(run, new_record(run, job, plan)), wish, attempt=1)
     return run
+
+
+def wish_of(job: Mapping[str, Any]) -> Wish:
+    """The slots of this machine that a job needs. A job of Slurm's needs none: its devices are the cluster's."""
+    if launcher_of(job) == "slurm":
+        return Wish((), 0)
+    return wish_for((job.get("hardware") or {}).get("devices"))
+
+
+def shared(job: Mapping[str, Any]) -> bool:
+    """Whether other machines have to see the home of a job, so that it may lie on a network."""
+    return launcher_of(job) != "local"
+
+
+def launcher_of(job: Mapping[str, Any]) -> str:
+    """The name of a resolved job's launcher; jobs of older versions have none and run here."""
+    return str((job.get("launcher") or {}).get("name") or "local")
 
 
 def run_of_draft(home: Path, draft: str) -> Run | None:
@@ -77,12 +95,14 @@ def resume(run: Run, overrides: Sequence[str] = (), *, force_home: bool = False)
     when the run is live, has succeeded and is not made longer, has processes left, or when its job or its data are no
     longer what the checkpoint was made with.
     """
-    open_home(run.home, force=force_home)
+    open_home(run.home, force=force_home or shared(read_json(run.job_json)))
     with _owned(run) as lock:
         status = read_status_of_owned(run)
-        if is_held(run.alive):
+        if is_held(run.alive) or (status.state == "lost" and elsewhere.left(run)):
             text = f"Processes of run {run.id} live on without a supervisor: end them with `factory stop {run.id}`."
             raise refuse("run_has_orphans", text, value=run.id)
+        if problem := elsewhere.end(run):
+            raise refuse("run_has_orphans", f"Run {run.id} cannot go on yet: {problem}.", value=run.id)
         job, plan = read_json(run.job_json), read_json(run.plan_json)
         same_job(run, job, plan)
         asked = resumed_job(run, status, job, overrides)
@@ -94,11 +114,11 @@ def resume(run: Run, overrides: Sequence[str] = (), *, force_home: bool = False)
                 write_json(run.job_json, asked)
         except OSError as error:
             raise refusal(error, run.path) from error
-        wish = wish_for((job.get("hardware") or {}).get("devices"))
+        wish = wish_of(job)
         book = Book(run, record)
         if changed := changes(plan.get("job") or job, asked):
             book.warn("settings_changed", f"Not as the run began: {told(changed)}.", level="note")
-        if newer := changed_versions(plan, run.home):
+        if newer := changed_versions(plan):
             text = (
                 f"Libraries have changed since the run began ({newer}): its numbers may differ from here on."
             )
@@ -127,10 +147,19 @@ def stop(run: Run, *, now: bool = False) -> Status:
 
 
 def end_orphans(run: Run, grace: float = 60.0) -> int:
-    """End what is left of a lost run: SIGTERM, so that it saves, and SIGKILL after `grace` seconds. How many."""
+    """End what is left of a lost run: SIGTERM, so that it saves, and SIGKILL after `grace` seconds. How many.
+
+    What it has on other machines is ended too. Raises FactoryError when that is not sure.
+    """
     from core.runs.process import end_orphans as end
 
-    return end(run.alive, grace)
+    there = elsewhere.left(run) is not None
+    ended = end(run.alive, grace)
+    if problem := elsewhere.end(run):
+        raise refuse(
+            "run_has_orphans", f"Run {run.id} still has something elsewhere: {problem}.", value=run.id
+        )
+    return ended + there
 
 
 def to_front(run: Run) -> None:

@@ -43,6 +43,9 @@ class Said:
         elif kind == "done":
             self.done = True
             self.values = record.get("values") or {}
+        elif kind == "error" and str(record.get("code")).startswith("node_"):
+            # Another node's end explains what this one's training said when it lost it, and comes later.
+            self.code, self.error = record.get("code"), record.get("message")
         elif kind == "error":
             self.code = self.code if self.error else record.get("code")
             self.error = self.error or record.get("message")
@@ -90,7 +93,7 @@ def judge(run: Run, exit: Exit, said: Said, *, asked: bool, forced: bool) -> tup
     if asked and (exit.code in (STOPPED, -signal.SIGTERM) or (forced and exit.code == -signal.SIGKILL)):
         return "stopped", "killed, as it had not stopped in time" if forced else None
     if exit.code == STOPPED:
-        return "stopped", "a signal told its training process to stop"
+        return "stopped", said.error or "a signal told its training process to stop"
     if exit.signal is not None:
         return "failed", _signal_sentence(exit)
     start = "" if said.ready else "it did not start: "
@@ -127,6 +130,8 @@ def oom_kills() -> int:
     return 0
 
 
+SLURM = ("srun: ", "slurmstepd: ")
+"""What Slurm writes behind a training's last words."""
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -149,7 +154,7 @@ def _last_words(run: Run) -> str | None:
         lines = [line.strip() for line in tail(run.log, 20).splitlines()]
     except OSError:
         return None
-    return next((line[:300] for line in reversed(lines) if line), None)
+    return next((line[:300] for line in reversed(lines) if line and not line.startswith(SLURM)), None)
 
 
 def _number(path: Path) -> int:

@@ -29,7 +29,7 @@ FIRST = 10**9
 
 
 class Wish:
-    """The slots a run can use, and how many of them it needs at once."""
+    """The slots a run can use, and how many of them it needs at once; none for one that computes elsewhere."""
 
     def __init__(self, slots: tuple[str, ...], count: int = 1) -> None:
         self.slots, self.count = slots, count
@@ -148,6 +148,9 @@ class Queue:
             mine = next((ticket for ticket in line if ticket.key == key), None)
             if mine is None:
                 raise FileNotFoundError(f"ticket {key} is gone from {self.tickets}")
+            if not mine.wish.slots:  # it computes elsewhere and waits for nobody here
+                os.unlink(mine.path)
+                return Grant({}, round(time.time(), 6))
             front = [ticket for ticket in line if ticket.order < mine.order]
             free = self._lock_free(dict.fromkeys(name for one in (mine, *front) for name in one.wish.slots))
             chosen: list[str] = []
@@ -292,7 +295,7 @@ def _parse(folder: str, name: str) -> Ticket | None:
     words = name.split("~")
     if len(words) != 4 or not (words[0].isdigit() and words[1].isdigit()):
         return None
-    wish = Wish(tuple(words[2].split(",")), int(words[1]))
+    wish = Wish(tuple(filter(None, words[2].split(","))), int(words[1]))
     return Ticket(f"{folder}/{name}", int(words[0]), wish, words[3])
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core.runs import checkpoints
+from core.runs import checkpoints, elsewhere
 from core.runs.folder import Run
 from core.runs.identity import user_name
 from core.runs.journal import Journal, parse
@@ -95,7 +95,13 @@ def read_status(run: Run) -> Status:
     record = _read(run)  # the supervisor may have ended between the two looks
     if record.get("state") in ENDS:
         return Status(run, record["state"], record)
-    return Status(run, "lost", record, orphans=is_held(run.alive), readable="state" in record)
+    return Status(
+        run,
+        "lost",
+        record,
+        orphans=is_held(run.alive) or bool(elsewhere.left(run)),
+        readable="state" in record,
+    )
 
 
 def new_record(run: Run, job: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:

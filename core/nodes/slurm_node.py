@@ -1,0 +1,64 @@
+"""One node of a Slurm job, started by srun: `python -m core.nodes.slurm_node RUN`. Runs the training command as this
+node's part of it, with the rank and the meeting place that Slurm's variables say.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+
+from core.nodes.rendezvous import command_of_node
+from core.runs.folder import Run
+from core.runs.storage import read_json
+
+ORDERLY = (0, 3)
+"""Exit codes of a training that was done, or saved and stopped."""
+PATIENCE = 900
+"""Seconds for all nodes to meet; Slurm starts them together."""
+AFTER_FAULT = 5.0
+"""Seconds that node 0 gets to write down what happened, before the end of another node makes srun kill it."""
+
+
+def main(folder: str, given: Mapping[str, str] = os.environ) -> int:
+    """Train as the node that Slurm says; the exit code of node 0 is the job's."""
+    run = Run(Path(folder))
+    rank = int(given.get("SLURM_NODEID", "0"))
+    argv = [*node_command(run, rank, given), folder]
+    # A group of its own: srun signals whole groups, and a data loader's worker that got SIGTERM would end the step.
+    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, process_group=0)
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        child.send_signal(number)
+
+    signal.signal(signal.SIGTERM, pass_on)
+    code = child.wait()
+    code = 128 - code if code < 0 else code
+    if rank == 0:
+        return code
+    if code in ORDERLY:
+        return 0  # or srun would take an orderly stop here for a reason to kill node 0 while it saves
+    time.sleep(AFTER_FAULT)
+    return code
+
+
+def node_command(run: Run, rank: int, given: Mapping[str, str]) -> list[str]:
+    """The training command of this node. The port comes of the job's number: nobody can choose one for all nodes."""
+    plan = read_json(run.plan_json)
+    number = int(given.get("SLURM_JOB_ID", "0"))
+    endpoint = f"{given.get('SLURM_LAUNCH_NODE_IPADDR', '127.0.0.1')}:{20_000 + number % 10_000}"
+    nodes = int(given.get("SLURM_NNODES", "1"))
+    if nodes == 1:
+        return list(plan["training"])
+    return command_of_node(
+        plan["training"], rank, nodes, endpoint, key=f"{run.id}-{number}", timeout=PATIENCE
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
