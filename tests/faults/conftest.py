@@ -65,7 +65,7 @@ def start(home: Path, *behaviour: object, job: dict[str, Any] | None = None, **p
     )
 
 
-def until(run: Run, wanted: str | Callable[[Status], bool], seconds: float = 30.0) -> Status:
+def until(run: Run, wanted: str | Callable[[Status], bool], seconds: float = 90.0) -> Status:
     """The status once it is in the state `wanted` (or fits it); fails when it ends otherwise or takes too long."""
     fits = (lambda status: status.state == wanted) if isinstance(wanted, str) else wanted
     deadline = time.monotonic() + seconds
@@ -80,7 +80,7 @@ def until(run: Run, wanted: str | Callable[[Status], bool], seconds: float = 30.
         time.sleep(0.02)
 
 
-def over(run: Run, seconds: float = 60.0) -> Status:
+def over(run: Run, seconds: float = 120.0) -> Status:
     """The run's status once it is over and nothing of it lives."""
     until(run, lambda status: status.over, seconds)
     deadline = time.monotonic() + seconds

@@ -33,7 +33,7 @@ class Terminal:
             os.execv(sys.executable, [*FACTORY, *words])
         self.text = ""
 
-    def see(self, pattern: str, seconds: float = 20.0) -> None:
+    def see(self, pattern: str, seconds: float = 60.0) -> None:
         """Wait until the pattern shows up."""
         deadline = time.monotonic() + seconds
         while not re.search(pattern, self.text):
@@ -56,8 +56,8 @@ class Terminal:
 
 @pytest.fixture
 def run(home: Path) -> Run:
-    """A run of thirty seconds, running."""
-    made = start(home, "train", 30)
+    """A run of five minutes, running."""
+    made = start(home, "train", 300)
     until(made, "running")
     return made
 

@@ -127,7 +127,10 @@ export class LogView {
     const count = this.lines.length;
     this.tall.style.height = `${count * LINE}px`;
     this.box.style.height = `${Math.min(TALL, Math.max(4, count + 1) * LINE)}px`;
-    if (this.following) this.box.scrollTop = this.box.scrollHeight;
+    if (this.following) {
+      this.box.scrollTop = this.box.scrollHeight;
+      this.lastTop = this.box.scrollTop; // the event of our own scrolling comes later, and says nothing about a reader
+    }
     const first = Math.max(0, Math.floor(this.box.scrollTop / LINE) - SPARE);
     const last = Math.min(count, Math.ceil((this.box.scrollTop + this.box.clientHeight) / LINE) + SPARE);
     const made = [];
