@@ -184,16 +184,20 @@ def _help(words: list[str]) -> str:
 
 def works_table() -> str:
     """README's table: which stage runs with which method, on which engine."""
-    engines = [module.Spec.model_fields["name"].default for module in ENGINES]
-    methods = [module.Spec.model_fields["name"].default for module in METHODS]
-    lines = [_row(("stage", "what it does", *methods)), "|" + "---|" * (2 + len(methods))]
+    lines = [_row(("stage", "what it does", *METHODS.names)), "|" + "---|" * (2 + len(METHODS))]
     for module in STAGES:
         stage = module.Spec.model_fields["name"].default
-        able = ", ".join(
-            name for name, engine in zip(engines, ENGINES, strict=True) if stage in engine.STAGES
-        )
-        lines.append(_row((f"`{stage}`", _first_sentence(module.Spec.__doc__ or ""), *[able] * len(methods))))
+        able = [", ".join(_engines_for(stage, method)) for method in METHODS.names]
+        lines.append(_row((f"`{stage}`", _first_sentence(module.Spec.__doc__ or ""), *able)))
     return "\n".join(lines)
+
+
+def _engines_for(stage: str, method: str) -> Iterator[str]:
+    return (
+        name
+        for name, engine in zip(ENGINES.names, ENGINES, strict=True)
+        if stage in engine.STAGES and method in engine.METHODS
+    )
 
 
 def _first_sentence(text: str) -> str:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from core.engines.base import EngineSpec
 
 if TYPE_CHECKING:
     from core.job.spec import JobSpec
+    from data.errors import Finding
 
 STAGES = ("pretrain", "sft", "reward", "dpo", "kto", "orpo", "ppo", "grpo", "rloo")
 """Stages this engine can run."""
+METHODS = ("full", "freeze", "lora", "qlora")
+"""Methods it can train by."""
+ENVIRONMENT = None
+"""It lives in our own environment."""
+OUR_SHORTCUTS = True
+"""Whether what train.fused and train.padding_free stand for is put into its models and trainers."""
 
 
 STRATEGIES = ("none", "ddp", "fsdp2", "deepspeed-1", "deepspeed-2", "deepspeed-3")
@@ -44,7 +53,12 @@ def cannot_share(job: JobSpec) -> tuple[str, dict[str, Any]] | None:
     return None
 
 
-def plan(job: JobSpec) -> list[str]:
+def supports(job: JobSpec, *, gpu: bool) -> Iterator[Finding]:
+    """Nothing beyond stages and methods is refused."""
+    return iter(())
+
+
+def plan(job: JobSpec, home: Path) -> list[str]:
     """The command of the training process, as an argument list; the run folder follows as its last word.
 
     The job itself travels as a file: no word of a user is ever part of a command.
@@ -54,3 +68,28 @@ def plan(job: JobSpec) -> list[str]:
         return [sys.executable, *worker]
     count = str(job.hardware.per_node)
     return [sys.executable, "-m", "core.training.ranks", "--standalone", "--nproc-per-node", count, *worker]
+
+
+def begin(job: JobSpec, home: Path) -> None:
+    """Nothing has to come before the libraries."""
+
+
+def load(job: JobSpec, home: Path, *, gpu: bool, task: str) -> Any:
+    """The model of the job."""
+    from core.training.model import load_model
+
+    return load_model(job, home, gpu=gpu, task=task)
+
+
+def wear(model: Any, job: JobSpec, *, task: str, adapter: Path | None) -> Any:
+    """The model with what learns: all of it, some layers, or an adapter."""
+    from core.methods import method_module
+    from core.methods.adapter import AdapterSpec
+
+    method = job.method
+    model = method_module(method.name).apply(model, method, seed=job.train.seed, task=task, adapter=adapter)
+    if job.train.fused and isinstance(method, AdapterSpec):
+        from core.training import adapter_layer  # peft is imported only where it is used
+
+        adapter_layer.install(model)
+    return model

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from core.engines import ENGINES, engine_module
 from core.job.batch_checks import PREFERENCE, batch_findings
 from core.job.case import ELSEWHERE, Case, find, looked
+from core.job.engine_checks import engine_findings
 from core.job.exports import export_bytes
 from core.job.exports import findings as export_findings
 from core.job.forecast import Forecast, disk_bytes, forecast
@@ -188,21 +188,6 @@ def _rewards(case: Case) -> Iterator[Finding]:
     yield from told
 
 
-def _engine(case: Case) -> Iterator[Finding]:
-    stage, engine = case.job.stage.name, case.job.engine.name
-    if stage in engine_module(engine).STAGES:
-        return
-    able = [name for name in ENGINES.names if stage in engine_module(name).STAGES]
-    text = f"engine {engine} does not run stage {stage}; "
-    yield find(
-        "engine_without_stage",
-        "error",
-        "engine.name",
-        engine,
-        text + (f"choose engine {' or '.join(able)}." if able else "no engine runs it yet."),
-    )
-
-
 def _schedule(case: Case) -> Iterator[Finding]:
     train, held_out = case.job.train, case.job.data.eval is not None
     if train.keep_best and not held_out:
@@ -364,7 +349,7 @@ def _missing_files(field: str, path: str) -> list[Finding]:
 
 
 def _packages(case: Case) -> Iterator[Finding]:
-    yield from missing_packages(case.job)
+    yield from missing_packages(case.job, case.home)
     yield from vllm_problems(case.job, gpu=case.machine.has_gpu)
 
 
@@ -399,7 +384,7 @@ CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _data,
     row_findings,
     _rewards,
-    _engine,
+    engine_findings,
     launcher_findings,
     _stage,
     _exports,

@@ -1,8 +1,11 @@
 """Parts that not everybody needs: one requirements file each in envs/, installed by `factory env install NAME`.
 
 A file begins with comments: what it is for, then `into` (main: beside our own packages; own: HOME/envs/NAME, for
-what has pins that fight ours), `takes` (disk, about), and perhaps `needs` and `build` (with ours: what is built from
-source sees the packages that are here, pip's --no-build-isolation).
+what has pins that fight ours), `takes` (disk, about), and perhaps `needs`, `build` (with ours: what is built from
+source sees the packages that are here, pip's --no-build-isolation), and `then`: packages that are installed last and
+without their own requirements.
+
+FACTORY_ENVS names another folder than HOME/envs, for several homes that share their environments.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDER = CHECKOUT / "envs"
 PINS = CHECKOUT / "requirements.txt"
 STAMP = "factory-environment.txt"
+ENVS = "FACTORY_ENVS"
+"""Environment variable with the folder that holds the environments."""
 UNITS = {"MB": 10**6, "GB": 10**9}
 SPARE = 10**9
 """Bytes that stay free beside what is installed."""
@@ -41,10 +46,12 @@ class Environment:
     packages: tuple[str, ...]
     beside: bool = False
     """Whether what is built from source sees the packages that are here."""
+    then: tuple[str, ...] = ()
+    """Packages installed last, without their own requirements."""
 
     def folder(self, home: Path) -> Path:
         """Where it is installed."""
-        return home / "envs" / self.name if self.into == "own" else Path(sys.prefix)
+        return folder_of(home) / self.name if self.into == "own" else Path(sys.prefix)
 
     def python(self, home: Path) -> Path:
         """The interpreter that has its packages."""
@@ -64,7 +71,12 @@ class Environment:
         if self.into == "main":  # nothing that is pinned may move
             return [[*pip, "--constraint", str(PINS), "--requirement", str(self.path)]]
         make = [sys.executable, "-m", "venv", str(self.folder(home))]
-        return [make, [*pip, "--requirement", str(self.path)]]
+        last = [[*pip, "--no-deps", *self.then]] if self.then else []
+        return [make, [*pip, "--requirement", str(self.path)], *last]
+
+    def packages_folder(self, home: Path) -> Path | None:
+        """The folder of its packages, to look them up without starting its Python; None when it is not there."""
+        return next(iter(sorted(self.folder(home).glob("lib/python3*/site-packages"))), None)
 
     def stamp(self, home: Path) -> None:
         """Note that it is installed as the file is now. Raises OSError."""
@@ -76,6 +88,11 @@ class Environment:
 
     def _content(self) -> str:
         return hashlib.sha256(self.path.read_bytes()).hexdigest()
+
+
+def folder_of(home: Path) -> Path:
+    """The folder that holds the environments of a home."""
+    return Path(os.environ.get(ENVS) or home / "envs").expanduser().absolute()
 
 
 def environments() -> list[Environment]:
@@ -91,6 +108,11 @@ def environment(name: str) -> Environment:
         text = f"There is no environment {name[:80]!r}; there are: {known}."
         raise refuse("environment_unknown", text, value=name[:80])
     return found[name]
+
+
+def packages_of(name: str | None, home: Path) -> Path | None:
+    """The folder with the packages of an environment; None for our own, and for one that is not installed."""
+    return environment(name).packages_folder(home) if name else None
 
 
 def install(chosen: Environment, home: Path) -> float:
@@ -145,6 +167,6 @@ def _read(path: Path) -> Environment:
         line.split("#")[0].strip() for line in lines if line.strip() and not line.startswith("#")
     )
     takes = int(float(amount) * UNITS[unit])
-    return Environment(
-        path.stem, path, comments[0], into, takes, facts.get("needs"), packages, "build" in facts
-    )
+    then = tuple(facts.get("then", "").split())
+    needs, beside = facts.get("needs"), "build" in facts
+    return Environment(path.stem, path, comments[0], into, takes, needs, packages, beside, then)

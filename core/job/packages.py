@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
+from core.engines import engine_module
+from core.job.environments import environment
 from core.job.optimizers import package_for
 from core.job.spec import JobSpec
 from data.errors import Finding
@@ -30,15 +33,27 @@ TRACKER_VARIABLES = {
 """Environment variables each tracker reads; they reach the training process by name, their values stay out of files."""
 
 
-def missing_packages(job: JobSpec) -> Iterator[Finding]:
-    """A finding for each package this job needs and this Python does not have. Imports none of them."""
-    if (needs := package_for(job.train.optimizer)) is not None and not _here(needs[1]):
-        yield _finding("train.optimizer", job.train.optimizer, needs[0])
-    if job.method.name == "qlora" and not _here("bitsandbytes"):
-        yield _finding("method", "qlora", "bitsandbytes")
+def missing_packages(job: JobSpec, home: Path) -> Iterator[Finding]:
+    """A finding for each package this job needs and the Python that trains it does not have. Imports none of them."""
+    own = engine_module(job.engine.name).ENVIRONMENT
+    place = environment(own) if own else None
+    if place is not None and place.packages_folder(home) is None:
+        return  # the engine itself is not installed, and that is told
+    pip = "pip" if place is None else f"{place.python(home)} -m pip"
+
+    def missing(module: str) -> bool:
+        if place is None:
+            return not _here(module)
+        folder = place.packages_folder(home)
+        return folder is None or not any((folder / name).exists() for name in (module, f"{module}.py"))
+
+    if (needs := package_for(job.train.optimizer)) is not None and missing(needs[1]):
+        yield _finding("train.optimizer", job.train.optimizer, needs[0], pip)
+    if job.method.name == "qlora" and missing("bitsandbytes"):
+        yield _finding("method", "qlora", "bitsandbytes", pip)
     for tracker in job.report_to:
-        if not _here(tracker):
-            yield _finding("report_to", tracker, tracker)
+        if missing(tracker):
+            yield _finding("report_to", tracker, tracker, pip)
 
 
 def vllm_problems(job: JobSpec, *, gpu: bool) -> Iterator[Finding]:
@@ -69,10 +84,11 @@ def _here(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def _finding(field: str, value: str, package: str) -> Finding:
+def _finding(field: str, value: str, package: str, pip: str) -> Finding:
     return Finding(
         "package_missing",
-        f"{field} {value!r} needs the package {package}, which this Python does not have; run: pip install {package}",
+        f"{field} {value!r} needs the package {package}, which the Python that trains does not have; "
+        f"run: {pip} install {package}",
         "error",
         field,
         value,

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from core.engines import engine_module
+from core.job.environments import packages_of
 from core.job.forecast import Forecast, Lengths, forecast
 from core.job.launcher_checks import elsewhere, machine_of
 from core.job.machine import Machine, git_state, versions
@@ -146,7 +147,8 @@ def make_plan(
     resolved = resolve(job, parameters=parameters, gpu=machine.has_gpu)
     steps, warmup = _steps(resolved.job, counts)
     launcher = launcher_module(job.launcher.name)
-    training = engine_module(job.engine.name).plan(resolved.job)
+    engine = engine_module(job.engine.name)
+    training = engine.plan(resolved.job, home)
     return Plan(
         job=resolved.job.model_dump(mode="json"),
         defaults=list(resolved.defaults),
@@ -160,7 +162,7 @@ def make_plan(
             *(name for reward in job.rewards for name in reward.secrets),
             *(name for tracker in job.report_to for name in TRACKER_VARIABLES[tracker]),
         ],
-        versions=versions(),
+        versions=versions(packages_of(engine.ENVIRONMENT, home)),
         files=[_fingerprint(path, home) for path in data_files(resolved.job)],
         seed=job.train.seed,
         planned=planned_things(resolved.job, machine),

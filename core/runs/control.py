@@ -118,7 +118,7 @@ def resume(run: Run, overrides: Sequence[str] = (), *, force_home: bool = False)
         book = Book(run, record)
         if changed := changes(plan.get("job") or job, asked):
             book.warn("settings_changed", f"Not as the run began: {told(changed)}.", level="note")
-        if newer := changed_versions(plan):
+        if newer := changed_versions(plan, run.home):
             text = (
                 f"Libraries have changed since the run began ({newer}): its numbers may differ from here on."
             )

@@ -110,11 +110,13 @@ def same_job(run: Run, job: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
     raise refuse("job_changed", text, value=run.id, changed=changed)
 
 
-def changed_versions(plan: Mapping[str, Any]) -> str:
+def changed_versions(plan: Mapping[str, Any], home: Path) -> str:
     """The libraries whose versions are not those of the plan, in words; empty when all are."""
+    from core.engines import engine_module
+    from core.job.environments import packages_of
     from core.job.machine import versions
 
-    now = versions()
+    now = versions(packages_of(engine_module(plan.get("engine") or "trl").ENVIRONMENT, home))
     old = plan.get("versions") or {}
     return ", ".join(f"{name} {was} -> {now.get(name)}" for name, was in old.items() if now.get(name) != was)
 

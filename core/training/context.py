@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core.engines import engine_module
 from core.job.schedule import Schedule
 from core.job.spec import JobSpec
 from data.errors import Finding
@@ -34,3 +35,8 @@ class Context:
     """Whether the model wears an adapter that has learnt nothing yet: without it, it is the model of before."""
     frozen_copy: Callable[[], Any] = lambda: None
     """Loads the model as it was before training, for stages that compare with it and have no adapter to switch off."""
+
+    @property
+    def shortcuts(self) -> bool:
+        """Whether our shorter ways through a CPU (train.fused) are wanted, and the engine has none of its own."""
+        return self.job.train.fused and bool(engine_module(self.job.engine.name).OUR_SHORTCUTS)

@@ -6,6 +6,7 @@ from typing import Any
 
 from trl import SFTConfig, SFTTrainer
 
+from core.engines import engine_module
 from core.training import head_loss
 from core.training.arguments import common_arguments
 from core.training.context import Context
@@ -34,9 +35,12 @@ def language_modeling_trainer(context: Context, *, packing: bool, loss: str) -> 
     loss "nll" uses trl's chunked form: the same value, computed on trained tokens only. It reads the output head's
     weight directly, so an adapter on the head needs the plain form.
     """
-    if context.job.train.fused:
+    if context.shortcuts:
         head_loss.install()
-    arguments = SFTConfig(**settings_of(context, packing=packing, loss=_loss_type(context.model, loss)))
+    arguments = SFTConfig(**settings_of(context, packing=packing, loss=_loss_type(context, loss)))
+    # Unsloth 2026.10.9 switches it off on a CPU, fearing for attention; transformers 5.17 keeps packed rows apart by
+    # their positions, as a test of ours shows. Without it they would see each other.
+    arguments.padding_free = packing
     return LanguageModelingTrainer(
         model=context.model,
         args=arguments,
@@ -58,9 +62,9 @@ def settings_of(context: Context, *, packing: bool, loss: str) -> dict[str, Any]
     }
 
 
-def _loss_type(model: Any, loss: str) -> str:
+def _loss_type(context: Context, loss: str) -> str:
     from peft.tuners.tuners_utils import BaseTunerLayer
 
-    if loss != "nll":
-        return loss
-    return "nll" if isinstance(model.get_output_embeddings(), BaseTunerLayer) else "chunked_nll"
+    if loss != "nll" or not engine_module(context.job.engine.name).OUR_SHORTCUTS:
+        return loss  # an engine with losses of its own puts them in the place of the plain one
+    return "nll" if isinstance(context.model.get_output_embeddings(), BaseTunerLayer) else "chunked_nll"

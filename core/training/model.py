@@ -92,7 +92,7 @@ def load_model(job: JobSpec, home: Path, *, gpu: bool, task: str = "CAUSAL_LM") 
     try:
         model = _KINDS[task].from_pretrained(
             folder,
-            dtype=_dtype(job, gpu=gpu),
+            dtype=dtype_of(job, gpu=gpu),
             trust_remote_code=False,
             use_safetensors=True,
             local_files_only=True,
@@ -101,12 +101,7 @@ def load_model(job: JobSpec, home: Path, *, gpu: bool, task: str = "CAUSAL_LM") 
             **attention,
         )
     except (OSError, ValueError, KeyError, ImportError, StrictDataclassError) as problem:
-        raise refuse(
-            "model_broken",
-            f"model {job.model.name!r} cannot be loaded ({_first_line(problem)}); see log.txt for the details.",
-            field="model.name",
-            value=job.model.name,
-        ) from problem
+        raise broken(job, problem) from problem
     _keep_trainable(model)
     if job.model.adapter is not None and job.method.name not in ADAPTERS:
         model = _merged(model, adapter_folder(job.model.adapter))
@@ -117,6 +112,16 @@ def load_model(job: JobSpec, home: Path, *, gpu: bool, task: str = "CAUSAL_LM") 
             sys.stdout.write(f"padding is not skipped: {reason}\n")
     model.config.use_cache = False  # training never reads a cache; generation asks for one itself
     return model
+
+
+def broken(job: JobSpec, problem: BaseException) -> FactoryError:
+    """What to say when the model of a job cannot be loaded."""
+    return refuse(
+        "model_broken",
+        f"model {job.model.name!r} cannot be loaded ({_first_line(problem)}); see log.txt for the details.",
+        field="model.name",
+        value=job.model.name,
+    )
 
 
 def _keep_trainable(model: Any) -> None:
@@ -151,7 +156,8 @@ def _merged(model: Any, adapter: Path) -> Any:
         raise adapter_refusal(adapter, problem) from problem
 
 
-def _dtype(job: JobSpec, *, gpu: bool) -> torch.dtype:
+def dtype_of(job: JobSpec, *, gpu: bool) -> torch.dtype:
+    """The precision in which the weights are held."""
     precision = job.hardware.precision
     half = precision == "bf16" or (precision == "auto" and gpu and torch.cuda.is_bf16_supported())
     return torch.bfloat16 if half and job.method.name != "full" else torch.float32

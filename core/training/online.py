@@ -131,7 +131,7 @@ def _trainer(kind: type, arguments: Any, context: Context, scorers: list[NamedSc
         callbacks=context.callbacks,
     )
     trainer.show = context.show
-    if context.job.train.fused and not context.gpu:
+    if context.shortcuts and not context.gpu:
         if (reason := shared_prompts.install(trainer.model)) is not None:
             sys.stdout.write(f"prompts are read once for each answer: {reason}\n")
     if context.fresh_adapter and "ref" in getattr(trainer.model, "peft_config", {}):

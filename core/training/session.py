@@ -13,10 +13,10 @@ from datasets import Dataset
 from transformers import PrinterCallback, set_seed
 from transformers.utils import logging
 
+from core.engines import engine_module
 from core.job.models import adapter_folder
 from core.job.schedule import schedule
 from core.job.spec import JobSpec
-from core.methods import method_module
 from core.methods.adapter import CHANGING_BASE, AdapterSpec
 from core.runs import checkpoints, events
 from core.runs.events import EventWriter
@@ -25,7 +25,7 @@ from core.stages import stage_module
 from core.training import trackers
 from core.training.callbacks import RunCallback
 from core.training.context import Context
-from core.training.model import load_model, load_tokenizer
+from core.training.model import load_tokenizer
 from core.training.result import can_compare, held_out_loss, keep_baseline, kept_baseline, result_of
 from core.training.rows import Prepared, as_event, rows_for
 from core.training.samples import answer_prompts
@@ -60,6 +60,7 @@ class _Session:
         self._writer = EventWriter(run.events)
         self._gpu = torch.cuda.is_available()
         self._stage = stage_module(self._job.stage.name)
+        self._engine = engine_module(self._job.engine.name)
         self._learner = _Learner(self._job)
         self._prompts: list[str] = []
 
@@ -90,13 +91,7 @@ class _Session:
         self._stop.check()
         if not learner.can_go_back and self._attempt["attempt"] == 1:
             self._show(model, 0, "before")
-        model = method_module(job.method.name).apply(
-            model, job.method, seed=job.train.seed, task=stage.TASK, adapter=learner.adapter
-        )
-        if job.train.fused and isinstance(job.method, AdapterSpec):
-            from core.training import adapter_layer  # peft is imported only where it is used
-
-            adapter_layer.install(model)
+        model = self._engine.wear(model, job, task=stage.TASK, adapter=learner.adapter)
         if learner.changes_base:
             keep_start(model, self._run.path / START)
         return model
@@ -191,7 +186,7 @@ class _Session:
         self._writer.emit(result_of(self._job.stage.name, history, count, base, best))
 
     def _weights(self) -> Any:
-        return load_model(self._job, self._run.home, gpu=self._gpu, task=self._stage.TASK)
+        return self._engine.load(self._job, self._run.home, gpu=self._gpu, task=self._stage.TASK)
 
     def _watch(self, model: Any) -> RunCallback:
         train = self._job.train

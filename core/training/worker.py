@@ -27,6 +27,7 @@ def main(run_dir: str) -> int:
     # bitsandbytes 0.50 opens every log on a CPU with advice to install a package that fetches kernels from the hub.
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     try:
+        _engine_first(run)
         from core.training.session import train
 
         train(run, stop)
@@ -35,6 +36,15 @@ def main(run_dir: str) -> int:
         return STOPPED
     except Exception as problem:
         return _report(problem, run)
+
+
+def _engine_first(run: Run) -> None:
+    """Let the engine come before the training libraries: one may have to change them as they are imported."""
+    from core.engines import engine_module
+    from core.job.spec import JobSpec
+
+    job = JobSpec.model_validate_json(run.job_json.read_text("utf-8"))
+    engine_module(job.engine.name).begin(job, run.home)
 
 
 def _report(problem: Exception, run: Run) -> int:

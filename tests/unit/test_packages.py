@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ def job(**parts: Any) -> JobSpec:
 
 
 def test_an_ordinary_job_needs_nothing_more() -> None:
-    assert list(missing_packages(job())) == []
+    assert list(missing_packages(job(), Path("no home"))) == []
     assert list(vllm_problems(job(stage="grpo"), gpu=False)) == []
 
 
@@ -34,7 +35,7 @@ def test_a_missing_package_is_named_with_the_command(
     parts: dict[str, Any], package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    (finding,) = missing_packages(job(**parts))
+    (finding,) = missing_packages(job(**parts), Path("no home"))
     assert finding.code == "package_missing" and f"pip install {package}" in finding.message
 
 

@@ -550,7 +550,7 @@ _GROUPS: dict[str, str] = {
         infer_dtype upcast_layernorm upcast_lmhead_output quantization_device_map remove_unused_columns""",
     "the architecture stays the model's own": """rope_scaling shift_attn mixture_of_depths moe_aux_loss_coef
         train_from_scratch use_llama_pro freeze_vision_tower freeze_multi_modal_projector freeze_language_model""",
-    "kernels of others are chosen by an engine, and trl is the only one so far": """use_unsloth use_unsloth_gc
+    "kernels of others are chosen by an engine: engine: unsloth brings its own": """use_unsloth use_unsloth_gc
         enable_liger_kernel use_v1_kernels fp8 fp8_backend fp8_enable_fsdp_float8_all_gather torch_compile""",
     "this kind of adapter or its start is not offered": """module_dropout oft_rank oft_block_size oft_target
         loraplus_lr_ratio loraplus_lr_embedding create_new_adapter pissa_iter""",
