@@ -15,6 +15,9 @@ TIERS = ("slow", "engines")
 
 ALLOWED_SKIPS: dict[str, str] = {
     "tests/faults/*": "needs root",
+    "tests/faults/test_nodes.py*": "needs Linux",
+    "tests/engines/test_slurm.py*": "apt-get install --no-install-recommends slurmctld slurmd slurm-client munge",
+    "tests/engines/test_nodes.py*": "apt-get install --no-install-recommends",
     "tests/cpu/test_trackers.py*": "is not installed",  # trackers are no part of requirements.txt
     "tests/security/*": "needs root",
 }

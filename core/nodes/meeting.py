@@ -8,6 +8,8 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+from core.engines import engine_module
+from core.job.environments import packages_of
 from core.job.machine import git_state, versions
 from core.runs.folder import Run
 from core.runs.storage import read_json, write_json
@@ -44,15 +46,17 @@ def remove_note(run: Run) -> None:
     (run.path / NOTE).unlink(missing_ok=True)
 
 
-def passport(key: str, rank: int) -> dict[str, Any]:
-    """What a node says first: the key, who it is, and what is installed on it."""
+def passport(run: Run, key: str, rank: int) -> dict[str, Any]:
+    """What a node says first: the key, who it is, and what is installed on it for this run's engine."""
+    name = (read_json(run.job_json).get("engine") or {}).get("name") or "trl"
+    packages = packages_of(engine_module(name).ENVIRONMENT, run.home)
     git = git_state()
     return {
         "key": key,
         "rank": rank,
         "host": socket.gethostname(),
         "python": platform.python_version(),
-        "versions": {name: version for name, version in versions().items() if name in SAME},
+        "versions": {name: version for name, version in versions(packages).items() if name in SAME},
         "commit": git["commit"] if git else None,
     }
 

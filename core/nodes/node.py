@@ -105,7 +105,7 @@ class _Node:
                 except OSError as error:
                     problem = f"{note['endpoint']}: {error.strerror or error}"
                 else:
-                    link.send(**passport(note["key"], self.rank))
+                    link.send(**passport(self.run, note["key"], self.rank))
                     return link
             time.sleep(0.5)
         text = f"Node 0 of run {self.run.id} cannot be reached ({problem})."
