@@ -39,6 +39,8 @@ def _summary(plan: Plan) -> Iterator[tuple[str, str]]:
         "training",
         f"{job['stage']['name']}, {job['method']['name']}, engine {plan.engine}, seed {plan.seed}",
     )
+    if plan.engine_reason:
+        yield "engine", plan.engine_reason.removeprefix("engine ")
     if counts:
         yield "rows", f"{counts.read:,} read, {counts.dropped:,} left out, {counts.cut:,} cut at max_length"
         held_out = f", {counts.eval_rows:,} held out" if counts.eval_rows else ""

@@ -4,7 +4,7 @@ from types import ModuleType
 
 from core.job.register import Register
 
-ENGINES = Register(__name__, "trl", "unsloth")
+ENGINES = Register(__name__, "trl", "unsloth", "auto")
 
 
 def engine_module(name: str) -> ModuleType:

@@ -14,6 +14,7 @@ from typing import Any
 
 from core.job.batch_checks import PREFERENCE, batch_findings
 from core.job.case import ELSEWHERE, Case, find, looked
+from core.job.choose import settled
 from core.job.engine_checks import engine_findings
 from core.job.exports import export_bytes
 from core.job.exports import findings as export_findings
@@ -58,6 +59,9 @@ def check(job: JobSpec, machine: Machine, home: Path, *, full: bool = False) -> 
     """
     findings: list[Finding] = []
     model: ModelPlace | None = None
+    if (chosen := settled(job, machine, home)) is not None:
+        job = chosen.job
+        findings.append(chosen.finding)
     try:
         model = locate(job.model.name, home, revision=job.model.revision)
     except FactoryError as error:

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from core.engines import engine_module
+from core.job.choose import settled
 from core.job.environments import packages_of
 from core.job.forecast import Forecast, Lengths, forecast
 from core.job.launcher_checks import elsewhere, machine_of
@@ -77,6 +78,8 @@ class Plan(BaseModel):
     """Where the schedule's defaults come from."""
     engine: str
     """The engine that trains."""
+    engine_reason: str | None = None
+    """Why this engine, where the job says auto."""
     argv: list[str]
     """What the run's supervisor starts; the run folder becomes its last word."""
     training: list[str] = []
@@ -122,6 +125,8 @@ def planned_things(job: JobSpec, machine: Machine) -> list[str]:
     if machine.has_gpu:
         several = job.hardware.processes > 1
         things.append(f"training on {'several GPUs' if several else 'a GPU'}")
+        if job.engine.name != "trl":
+            things.append(f"engine {job.engine.name} on a GPU: only its way on a CPU was run")
     if getattr(job.stage, "vllm", "off") != "off":
         things.append("answers sampled by vLLM")
     return things
@@ -142,6 +147,8 @@ def make_plan(
     the rows suggests where they are not counted. Raises FactoryError when the model or a data file is not there.
     """
     job, machine = absolute(job, beside), machine_of(job, machine)
+    chosen = settled(job, machine, home, counts.lengths if counts else lengths)
+    job = chosen.job if chosen else job
     place = locate(job.model.name, home, revision=job.model.revision)
     parameters = parameter_count(place)
     resolved = resolve(job, parameters=parameters, gpu=machine.has_gpu)
@@ -154,6 +161,7 @@ def make_plan(
         defaults=list(resolved.defaults),
         preset_source=resolved.source,
         engine=job.engine.name,
+        engine_reason=chosen.reason if chosen else None,
         argv=launcher.command(training),
         training=training,
         ending=launcher.ending(),
@@ -165,7 +173,7 @@ def make_plan(
         versions=versions(packages_of(engine.ENVIRONMENT, home)),
         files=[_fingerprint(path, home) for path in data_files(resolved.job)],
         seed=job.train.seed,
-        planned=planned_things(resolved.job, machine),
+        planned=[*planned_things(resolved.job, machine), *(chosen.planned if chosen else ())],
         git=git_state(),
         model_kind=place.kind,
         parameters=parameters,
