@@ -59,6 +59,7 @@ def check(job: JobSpec, machine: Machine, home: Path, *, full: bool = False) -> 
     """
     findings: list[Finding] = []
     model: ModelPlace | None = None
+    machine = machine_of(job, machine)
     if (chosen := settled(job, machine, home)) is not None:
         job = chosen.job
         findings.append(chosen.finding)
@@ -66,7 +67,7 @@ def check(job: JobSpec, machine: Machine, home: Path, *, full: bool = False) -> 
         model = locate(job.model.name, home, revision=job.model.revision)
     except FactoryError as error:
         findings += error.findings
-    case = Case(job, machine_of(job, machine), home, model, full)
+    case = Case(job, machine, home, model, full)
     for one in CHECKS:
         findings += one(case)
     return sorted(findings, key=lambda found: ("error", "warning", "note").index(found.level))

@@ -18,6 +18,7 @@ from core.job.case import Case
 from core.job.environments import environment
 from core.job.forecast import Lengths, Verdict, batch_of, device_of, judge, place_of
 from core.job.hardware import HardwareSpec, StrategyName
+from core.job.launcher_checks import elsewhere
 from core.job.machine import Machine, installed
 from core.job.memory import ONLINE, Memory, memory
 from core.job.models import locate
@@ -55,6 +56,10 @@ def settled(job: JobSpec, machine: Machine, home: Path, lengths: Lengths | None 
     """The choice for a job that leaves its engine open; None for one that names it. Reads files, starts nothing."""
     if job.engine.name != "auto":
         return None
+    if elsewhere(job):
+        return Choice(
+            _with(job, "trl"), "engine trl: it runs on machines whose memory cannot be seen from here."
+        )
     try:
         model = locate(job.model.name, home, revision=job.model.revision)
     except FactoryError:  # told by the checks
@@ -250,7 +255,9 @@ def _shared(way: Way, plainest: Way) -> Choice:
 def _too_large(smallest: Way, plainest: Way) -> Choice:
     """Nothing fits: the job as the user left it, so that the checks say what to change."""
     job = _with(plainest.job, "trl")
-    how = f"engine trl: no way of doing {smallest.size} fits this machine; the smallest takes {smallest.takes}"
+    how = (
+        f"engine trl: no way of doing {smallest.size} fits this machine; the smallest takes {smallest.takes}"
+    )
     better = _better(smallest, fits=_shared_anyhow(smallest))
     return Choice(job, _sentence(how, better, smallest.here, ""), (better,) if better else ())
 
