@@ -7,6 +7,8 @@ what the widget shows, `said` the other way round. A field added to a spec is he
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +27,8 @@ UNSET = ""
 """The choice that leaves an optional field to its preset."""
 SHORT = 24
 """Choices that are no longer than this together are laid side by side instead of in a list."""
+_WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -196,14 +200,30 @@ def _said_choice(field: Field, value: Any) -> Any:
     return {"true": True, "false": False}.get(value, value) if switch else value
 
 
-def _shown_number(field: Field, value: Any) -> Any:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+def number_text(value: float) -> str:
+    """A number as people write it: 0.0003, 2e-5, 3."""
+    return re.sub(r"e([+-])0*(\d)", lambda found: f"e{found[1].strip('+')}{found[2]}", repr(value))
+
+
+def _shown_number(field: Field, value: Any) -> str:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number_text(value) if is_number else value if isinstance(value, str) else ""
 
 
 def _said_number(field: Field, value: Any) -> Any:
+    """What is no number stays as it was written: the check says so under its field."""
+    if isinstance(value, str):
+        value = _number(value.strip())
     if value is None or value == "":
         return NOTHING
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _number(text: str) -> Any:
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    value = float(text) if _NUMBER.fullmatch(text) else math.inf
+    return value if math.isfinite(value) else text
 
 
 def _escaped(text: str) -> str:

@@ -18,7 +18,7 @@ from core.job.reader import read_text
 from core.job.reading import plain_value
 from core.job.schema import job_schema, value_at
 from data.errors import FactoryError, refuse
-from webui.form import DATA, KINDS, NOTHING, Field, by_id, fields, row_forms, said, shown
+from webui.form import DATA, KINDS, NOTHING, Field, by_id, fields, number_text, row_forms, said, shown
 
 Values = dict[str, Any]
 _PLAIN = re.compile(r"[A-Za-z0-9_./~+ -]*[A-Za-z0-9_./+-]")
@@ -32,6 +32,16 @@ def fill(text: str) -> Values:
     Raises FactoryError when the text cannot be read at all.
     """
     return _shown_all(_long(_read(text)))
+
+
+def as_typed(values: Values, typed: Mapping[str, Any]) -> Values:
+    """What widgets show, letter by letter as somebody typed it where that says the same: `1.` stays on the way to `1.5`."""
+    kept = {
+        id: value
+        for id, value in typed.items()
+        if id in values and said(by_id()[id], value) == said(by_id()[id], values[id])
+    }
+    return {**values, **kept}
 
 
 def write(text: str, changes: Mapping[str, Any]) -> str:
@@ -322,5 +332,5 @@ def _scalar(value: Any) -> str:
     if isinstance(value, str) and _PLAIN.fullmatch(value) and plain_value(value) == (value, None):
         return value if value[0] not in "-~ " else json.dumps(value)
     if isinstance(value, float):
-        return re.sub(r"e([+-])0*(\d)", lambda found: f"e{found[1].strip('+')}{found[2]}", repr(value))
+        return number_text(value)
     return json.dumps(value, ensure_ascii=False)

@@ -26,14 +26,17 @@ _SHAPES: dict[str, tuple[tuple[type, ...], str]] = {
 """What the widgets show, null aside, and its name."""
 
 
-def misshaped(changes: Mapping[str, Any]) -> list[Finding]:
-    """What is wrong with the shapes of what widgets show, by the ids of the widgets; unknown ids are passed over."""
+def misshaped(changes: Mapping[str, Any], name: str = "changes") -> list[Finding]:
+    """What is wrong with the shapes of what widgets show, by the ids of the widgets; unknown ids are passed over.
+
+    `name` is what the question calls them, for the findings.
+    """
     known = by_id()
     return [
         finding
         for id, value in changes.items()
         if id in known
-        for finding in _misshaped(known[id], value, f"changes.{id}")
+        for finding in _misshaped(known[id], value, f"{name}.{id}")
     ]
 
 

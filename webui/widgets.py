@@ -27,8 +27,16 @@ def widget(field: Field, *, lead: bool, say: Any) -> Any | None:
         "elem_id": field.element,
         "elem_classes": ["f", "lead-field" if lead else "more-field", *_belongs(field)],
         "value": shown(field, NOTHING),
+        "interactive": True,  # Gradio takes what no event of its own reads for a mere display
     }
     made = _picked(field, common) if field.id in PICKED else _MAKERS[field.widget](field, common)
+    if isinstance(made, gr.Dropdown):
+        _tell(field, made)
+    return made
+
+
+def _tell(field: Field, made: Any) -> None:
+    """Lists of choices tell what was chosen; all other widgets are read and written by static/js/new/widgets.js."""
     event = made.change if field.widget == "many" else made.input  # a typed choice tells only of its change
     event(
         None,
@@ -38,8 +46,8 @@ def widget(field: Field, *, lead: bool, say: Any) -> Any | None:
         queue=False,
         show_progress="hidden",
         api_visibility="private",
+        trigger_mode="multiple",
     )
-    return made
 
 
 def _belongs(field: Field) -> list[str]:
@@ -72,7 +80,8 @@ _MAKERS: Mapping[str, Any] = {
     "choice": lambda field, common: gr.Dropdown(_choices(field), **common),
     "many": lambda field, common: gr.Dropdown(list(field.choices), multiselect=True, **common),
     "check": lambda field, common: gr.Checkbox(**common),
-    "number": lambda field, common: gr.Number(**common),
+    # No gr.Number: what stands in it cannot be read before it is a number, and the wheel of a mouse changes it unseen.
+    "number": lambda field, common: gr.Textbox(max_lines=1, **common),
     "text": lambda field, common: gr.Textbox(max_lines=1, **common),
     "value": lambda field, common: gr.Textbox(max_lines=1, **common),
     "words": lambda field, common: gr.Textbox(max_lines=1, **common),

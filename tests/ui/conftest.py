@@ -29,6 +29,8 @@ FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
 ]
+SLOWED = float(os.environ.get("FACTORY_UI_SLOWED", "1"))
+"""How many times slower than this machine's the browser's scripts run; 6 or more shows what only a slow one meets."""
 DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 expect.set_options(timeout=15_000)
 
@@ -153,8 +155,15 @@ def page(context: BrowserContext, watcher: Watcher) -> Page:
     return watcher.watch(context.new_page())
 
 
+def slowed(page: Page, rate: float) -> Page:
+    """A page whose scripts have a machine `rate` times slower than this one; 1 is this one."""
+    page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": rate})
+    return page
+
+
 def ready(page: Page, address: str) -> Page:
     """Open an address and wait until the page's own script has filled it."""
+    slowed(page, SLOWED)
     page.goto(address, wait_until="commit")
     page.wait_for_selector("[data-page][data-started]", timeout=30_000)
     return page

@@ -17,10 +17,11 @@ from core.job.schema import value_at
 from core.job.spec import JobSpec
 from core.stages import STAGES
 from data.errors import FactoryError, Finding
+from data.template import template_names
 from webui.api.body import Body
 from webui.api.here import Here, InHere
 from webui.form import KINDS, NOTHING, Field, by_id, fields, row_forms, shown
-from webui.form_text import fill, kind_of, put, write
+from webui.form_text import as_typed, fill, kind_of, put, write
 from webui.jail import placed
 from webui.labels import label
 from webui.shapes import misshaped
@@ -37,6 +38,8 @@ class FormQuestion(Body):
     """What widgets show now, by their ids (`train.epochs`, `stage.sft.max_length`)."""
     put: dict[str, Any] = {}
     """Fields of the job to set, by their dotted names, as the fix of a finding has them."""
+    typed: dict[str, Any] = {}
+    """What somebody has typed into widgets; `values` repeats it letter by letter where it says the same."""
     fill: bool = False
     """Whether to answer with what every widget shows for the new text."""
 
@@ -64,7 +67,7 @@ class FormAnswer(BaseModel):
 @router.post("/jobs/form")
 def form(question: FormQuestion, here: InHere) -> FormAnswer:
     """Change a job's text by what the widgets of a form show, or fill a form from a text."""
-    if findings := misshaped(question.changes):
+    if findings := [*misshaped(question.changes), *misshaped(question.typed, "typed")]:
         raise FactoryError(findings)
     try:
         return _answer(question, here)
@@ -88,7 +91,7 @@ def _answer(question: FormQuestion, here: Here) -> FormAnswer:
     )
     return FormAnswer(
         yaml=text,
-        values=fill(text) if question.fill else None,
+        values=as_typed(fill(text), question.typed) if question.fill else None,
         findings=[one.to_json() for one in findings],
         presets=_presets(job, here) if job else {},
         kinds=kinds,
@@ -110,6 +113,9 @@ def form_fields(language: str = "en") -> dict[str, Any]:
             }
             for module in STAGES
         },
+        "widgets": {field.id: field.widget for field in fields()},
+        "values": {field.id: shown(field, NOTHING) for field in fields()},
+        "templates": template_names(),
         "kinds": {field.id: list(field.choices) for field in fields() if field.key in KINDS},
         "lists": {
             field.id: [

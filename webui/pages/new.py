@@ -77,15 +77,7 @@ def _form(made: _Widgets) -> None:
             label=gr_say("new.have"),
             elem_id="have",
             container=False,
-        )
-        have.input(
-            None,
-            have,
-            None,
-            js="(shape) => window.factory.have(shape)",
-            queue=False,
-            show_progress="hidden",
-            api_visibility="private",
+            interactive=True,
         )
         made.by_id["have"] = have
         _html('<div id="drop"></div>')
@@ -175,23 +167,18 @@ class _Widgets:
 
 
 def _bridge(made: _Widgets) -> None:
-    """Lets static/js fill the widgets: it holds the values, Gradio asks for them and shows them."""
-    shown = {id: one for id, one in made.by_id.items() if one is not None}
+    """Lets static/js fill what only Gradio can: it asks for the values, shows them some moments later, and says so."""
+    shown = {id: one for id, one in made.by_id.items() if isinstance(one, (gr.Radio, gr.Dropdown))}
     bridge = gr.HTML(
         "",
         js_on_load="window.factory.fill = () => trigger('fill'); window.factory.bridged?.();",
         apply_default_css=False,
         elem_id="bridge",
     )
-    bridge.fill(
-        None,
-        None,
-        list(shown.values()),
-        js=f"() => window.factory.shown({json.dumps(list(shown))})",
-        queue=False,
-        show_progress="hidden",
-        api_visibility="private",
-    )
+    quiet = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+    asked = f"() => window.factory.shown({json.dumps(list(shown))})"
+    filled = bridge.fill(None, None, list(shown.values()), js=asked, trigger_mode="multiple", **quiet)
+    filled.then(None, None, None, js="() => window.factory.landed()", **quiet)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from core.job.load import parse_job
 from core.job.schema import all_fields
 from data.errors import FactoryError
 from webui.form import KINDS, NOTHING, by_id, fields, row_forms, said, shown
-from webui.form_text import fill, put, write
+from webui.form_text import as_typed, fill, put, write
 from webui.labels import field_words
 from webui.words import words
 
@@ -81,7 +81,7 @@ print(new["type"], new["props"]["value"], shown["f-method-quick-hurry"]["type"])
     answer = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert answer.stdout.split() == ["number", "0.25", "radio"], answer.stderr
+    assert answer.stdout.split() == ["textbox", "0.25", "radio"], answer.stderr
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -100,6 +100,25 @@ def test_only_what_was_set_is_written():
     values = fill(JOB)
     assert write("", values) == JOB
     assert write(JOB, {"train.learning_rate": 1e-5}) == JOB + "train:\n  learning_rate: 1e-5\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "written"),
+    [
+        *(("3e-4", "0.0003"), (" 7 ", "7"), (".5", "0.5"), ("1.", "1"), ("+2", "2"), ("5e-05", "5e-5")),
+        *(("3e-", "3e-"), ("abc", "abc"), ("1,000", '"1,000"'), ("1e999", '"1e999"')),  # the check tells these
+    ],
+)
+def test_a_number_is_written_as_it_was_typed_and_what_is_none_stays_to_be_seen(typed, written):
+    assert write(JOB, {"train.learning_rate": typed}) == JOB + f"train:\n  learning_rate: {written}\n"
+
+
+def test_what_was_typed_comes_back_letter_for_letter_where_the_text_says_the_same():
+    values = fill(JOB + "train: {learning_rate: 1, epochs: 2}\nevaluate: {prompts: [a, b]}\n")
+    typed = {"train.learning_rate": "1.", "train.epochs": "3.", "evaluate.prompts": "a\nb\n", "gone": "x"}
+    kept = as_typed(values, typed)
+    assert {key for key in values if kept[key] != values[key]} == {"train.learning_rate", "evaluate.prompts"}
+    assert (kept["train.learning_rate"], kept["train.epochs"]) == ("1.", "2")
 
 
 def test_a_field_set_back_to_its_default_is_gone_again():
@@ -126,7 +145,7 @@ def test_comments_stay_when_one_field_changes():
 def test_what_no_widget_can_show_is_kept_and_not_hidden():
     text = "model: m\ndata: a.jsonl\nstage: sft\nodd: 3\ntrain:\n  learning_rate: fast\n  wrong: 1\n"
     values = fill(text)
-    assert values["train.learning_rate"] is None
+    assert values["train.learning_rate"] == "fast"
     changed = yaml.safe_load(write(text, {**values, "train.seed": 7}))
     assert changed["odd"] == 3 and changed["train"] == {"learning_rate": "fast", "wrong": 1, "seed": 7}
 

@@ -7,6 +7,7 @@ const started = new WeakSet();
 async function start(root) {
   if (started.has(root)) return;
   started.add(root);
+  if (root.dataset.page !== "new") window.factory.early();
   const name = root.dataset.page;
   document.title = `${t(`${name}.title`)} · Factory`;
   say(root);

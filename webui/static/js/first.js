@@ -31,7 +31,17 @@
   paint();
   document.addEventListener("DOMContentLoaded", paint);
 
+  // Widgets can be used before the script that follows them is here: it begins with what was set until then.
+  const early = [];
+  const note = (event) => early.push(event);
+  addEventListener("input", note, true);
+
   Object.assign(window.factory, {
+    changed: (id, value) => early.push({ id, value }),
+    early() {
+      removeEventListener("input", note, true);
+      return early;
+    },
     language,
     theme: stored,
     setTheme(theme) {

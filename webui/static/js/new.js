@@ -1,6 +1,7 @@
 // New run: Gradio's widgets, the YAML beside them, what is wrong, what it will take, and Start.
 import { api, el, icon, say, t, toast } from "./base.js";
 import { Form } from "./new/form.js";
+import { isDrawn, widgets } from "./new/widgets.js";
 import { marks } from "./new/marks.js";
 import { rail } from "./new/rail.js";
 import { lists } from "./new/list.js";
@@ -16,11 +17,16 @@ export async function start(root) {
   say(document.getElementById("content"));
   const made = await api(`/jobs/form?language=${window.factory.language}`);
   const form = new Form(made);
-  for (const part of [kinds, marks, lists, more, offers, drop, seen, rail]) part(form, root);
+  await drawn(made);
+  for (const part of [widgets, kinds, marks, lists, more, offers, drop, seen, rail]) part(form, root);
   remember(form);
   buttons(form, root);
-  await form.ready;
   await beginning(form);
+}
+
+/** Gradio's part of the page is whole. */
+async function drawn(made) {
+  while (!(window.factory.fill && isDrawn(made))) await new Promise((next) => setTimeout(next, 15));
 }
 
 const DOWN = "M6 9l6 6 6-6";

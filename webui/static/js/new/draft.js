@@ -41,11 +41,14 @@ export async function beginning(form) {
   const asked = new URLSearchParams(location.search);
   const draft = stored();
   form.values.have = draft.have ?? null;
+  const begun = await text(asked).catch((refusal) => { toast(refusal.message, "err"); return null; });
+  form.open();
   try {
-    await form.fill(await text(asked) ?? draft.text ?? "");
+    await form.fill(begun ?? draft.text ?? "");
   } catch (refusal) {
     toast(refusal.message, "err");
-    await form.fill("");
+    await form.busy;
+    if (!form.text) await form.fill("");
   }
   if ([...asked.keys()].length) history.replaceState(null, "", location.pathname);
   if (asked.get("data")) form.tell("data-chosen");

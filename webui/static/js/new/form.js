@@ -1,5 +1,6 @@
 // The state of the page: the text of the job, which is the truth, and what the widgets show for it.
 import { Refusal, api, later } from "../base.js";
+import { same } from "./typed.js";
 
 const CHECK_AFTER = 350;
 const COUNT_AFTER = 1500;
@@ -10,28 +11,36 @@ export class Form extends EventTarget {
     super();
     this.made = made;
     this.text = "";
-    this.values = {};
+    this.values = { ...made.values };
+    this.typed = {};
+    this.offers = { fresh: new Set() };
     this.kinds = { stage: null, method: "lora" };
     this.findings = [];
     this.presets = {};
     this.set = new Set();
     this.data = null;
     this.pending = {};
-    this.busy = null;
+    this.opened = null;
+    this.busy = new Promise((resolve) => { this.opened = resolve; });
     this.checked = { findings: [], text: null };
     this.plan = null;
     this.lookSoon = later(() => this.look(), CHECK_AFTER);
-    this.ready = new Promise((resolve) => {
-      window.factory.bridged = resolve;
-      if (window.factory.fill) resolve();
-    });
-    // Gradio's side: `changed` is told by its widgets, `shown` is asked for what they shall show.
-    window.factory.changed = (id, value) => this.change({ [id]: value });
-    window.factory.shown = (ids) => ids.map((id) => this.values[id] ?? null);
+  }
+
+  /** The page knows with what it begins. What was typed before waits, and changes that. */
+  open() {
+    this.opened();
+    this.busy = null;
   }
 
   on(name, act) { this.addEventListener(name, () => act(this)); }
   tell(name) { this.dispatchEvent(new Event(name)); }
+
+  /** Somebody set a widget. Another kind of a part has other fields: then the form is filled anew. */
+  pick(id, value) {
+    if (id === "have") this.have(value);
+    else this.change({ [id]: value }, { fill: id in this.made.kinds });
+  }
 
   /** Widgets show something new. Changes that come while the last ones are on their way go together. */
   change(changes, { fill = false } = {}) {
@@ -49,7 +58,7 @@ export class Form extends EventTarget {
       while (Object.keys(this.pending).length) {
         const [changes, fill] = [this.pending, this.refill];
         [this.pending, this.refill] = [{}, false];
-        this.take(await ask({ yaml: this.text, changes, fill }));
+        this.take(await ask({ yaml: this.text, changes, typed: this.typed, fill }));
       }
     } finally {
       this.busy = null;
@@ -59,7 +68,7 @@ export class Form extends EventTarget {
   /** Fill the form from a text. Throws a Refusal when it cannot be read; then everything stays as it was. */
   fill(text) {
     return this.alone(async () => {
-      this.take(await ask({ yaml: text, fill: true }));
+      this.take(await ask({ yaml: text, typed: this.typed, fill: true }));
       this.tell("filled");
     });
   }
@@ -96,7 +105,7 @@ export class Form extends EventTarget {
     });
     if (answer.values) {
       this.values = { ...answer.values, have: this.shapeOf(answer.kinds.stage), ...this.pending };
-      window.factory.fill();
+      this.tell("values");
     }
     if (!same(kinds, this.kinds)) this.tell("kinds");
     if (this.checked.text !== this.text) this.checked = { findings: [], text: null };
@@ -191,7 +200,7 @@ export class Form extends EventTarget {
   /** Set fields as a finding's fix does: the text is edited, then the form filled from it. */
   apply(fix) {
     return this.alone(async () => {
-      this.take(await ask({ yaml: this.text, put: fix, fill: true }));
+      this.take(await ask({ yaml: this.text, put: fix, typed: this.typed, fill: true }));
       this.tell("filled");
     });
   }
@@ -210,5 +219,3 @@ async function ask(question) {
   if (!answer.readable) throw new Refusal(422, { ...answer.findings[0], findings: answer.findings });
   return answer;
 }
-
-export const same = (one, other) => JSON.stringify(one ?? null) === JSON.stringify(other ?? null);

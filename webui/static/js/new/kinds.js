@@ -4,15 +4,12 @@ import { el } from "../base.js";
 export function kinds(form) {
   const style = el("style", { id: "kinds" });
   document.head.append(style);
-  window.factory.have = (shape) => {
+  form.have = (shape) => {
     form.values.have = shape;
     const fitting = stagesFor(form, shape);
     if (!fitting.includes(form.kinds.stage)) form.change({ stage: fitting[0] }, { fill: true });
     else draw();
   };
-  const plain = window.factory.changed;
-  window.factory.changed = (id, value) =>
-    id in form.made.kinds ? form.change({ [id]: value }, { fill: true }) : plain(id, value);
 
   const draw = () => {
     const { stage } = form.kinds;

@@ -1,6 +1,7 @@
 // Lists of objects: rewards, and the settings of each of several sources. Fields come from the spec.
 import { el, has, icon, t } from "../base.js";
 import { fixButton, sentence } from "./marks.js";
+import { same } from "./typed.js";
 
 const CROSS = "M6 6l12 12M18 6 6 18";
 
@@ -18,23 +19,30 @@ function list(form, id, forms, place) {
   const add = several ? adder(id, forms, (kind) => put([...now(), { kind, values: {}, other: {} }], true)) : null;
   const title = has(`new.list.${id}`) ? el("p.sub", {}, t(`new.list.${id}`)) : null;
   place.append(...[title, rows, add].filter(Boolean));
+  let drawn = null;
   const now = () => structuredClone(form.values[id] ?? []);
   const put = (value, fill = false) => form.change({ [id]: value }, { fill });
   const set = (at, name, value) => {
     const all = now();
     all[at].values[name] = value;
+    form.typed[id] = drawn = all;
     put(all);
   };
   const draw = () => {
     const all = form.values[id] ?? [];
     place.hidden = !several && all.length < 2;
-    if (place.hidden) return;
+    if (place.hidden || same(drawn, all)) return;
+    drawn = structuredClone(all);
+    delete form.typed[id];
+    staying(rows, () => redraw(all));
+    mark();
+  };
+  const redraw = (all) => {
     rows.replaceChildren(...all.map((row, at) => item(id, kinds[row.kind], row, at, {
       set: (name, value) => set(at, name, value),
       remove: several ? () => put(now().filter((_, other) => other !== at), true) : null,
     })));
     if (!all.length && several) rows.append(el("p.sub", { "data-testid": `${id}-none` }, t(has(`new.list.${id}.none`) ? `new.list.${id}.none` : "new.list.none")));
-    mark();
   };
   const mark = () => {
     for (const old of place.querySelectorAll("[data-mark]")) old.remove();
@@ -52,11 +60,23 @@ function list(form, id, forms, place) {
       if (field) row.querySelector("details")?.setAttribute("open", "");
     }
   };
-  form.on("filled", draw);
+  form.on("values", draw);
   form.on("kinds", draw);
-  form.on("text", () => { if (!place.contains(document.activeElement) || rows.children.length !== (form.values[id] ?? []).length) draw(); });
+  form.on("text", draw);
   form.on("findings", mark);
   draw();
+}
+
+/** Draw anew under somebody's hands: what was unfolded stays so, and the caret stays where it was. */
+function staying(rows, work) {
+  const open = [...rows.querySelectorAll("details")].map((one) => one.open);
+  const here = rows.contains(document.activeElement) ? document.activeElement : null;
+  const { selectionStart, selectionEnd } = here ?? {};
+  work();
+  rows.querySelectorAll("details").forEach((one, at) => { one.open ||= open[at] ?? false; });
+  const again = here ? document.getElementById(here.id) : null;
+  again?.focus({ preventScroll: true });
+  if (again && selectionStart !== null && selectionStart !== undefined) again.setSelectionRange?.(selectionStart, selectionEnd);
 }
 
 function adder(id, forms, add) {
@@ -94,12 +114,10 @@ function input(id, at, field, value, set) {
     made = el("select.field", { ...common, onchange: change((one) => one.value) },
       field.nullable ? el("option", { value: "" }, t("form.preset")) : null,
       field.choices.map((one) => el("option", { value: one, selected: one === value }, one)));
-  else if (field.widget === "number")
-    made = el("input.field", { ...common, type: "number", step: "any", value: value ?? "", oninput: change((one) => (one.value === "" ? null : +one.value)) });
   else if (field.widget === "lines" || field.widget === "pairs" || field.long)
     made = el("textarea.field", { ...common, rows: field.long ? 5 : 2, value: value ?? "", oninput: change((one) => one.value) });
   else
-    made = el("input.field", { ...common, type: "text", value: value ?? "", oninput: change((one) => one.value) });
+    made = el("input.field", { ...common, type: "text", inputmode: field.widget === "number" ? "decimal" : null, value: value ?? "", oninput: change((one) => one.value) });
   const about = el("span.about", {}, [field.help, ...field.facts].join(" · "));
   const text = el("span.l", {}, field.label);
   return el(`label.cell${field.widget === "check" ? ".check" : ""}${field.long ? ".whole" : ""}`, { "data-name": field.name, for: name },

@@ -87,7 +87,7 @@ function hints(form) {
   for (const [id, value] of Object.entries(form.presets)) {
     const place = elementOf(id);
     const text = t("form.preset_is", { value: plain(value) });
-    const input = place?.querySelector("input[type=number], textarea");
+    const input = place?.querySelector("[data-testid=textbox]");
     if (input) input.placeholder = text;
     else place?.querySelector("[data-testid=block-info]")?.append(el("span.preset", { "data-preset": "" }, plain(value)));
   }

@@ -1,7 +1,7 @@
 // What a look at the chosen files tells: rows, what they are taken for, the stages they suit, and their columns.
 import { api, el, later, number, t } from "../base.js";
-import { same } from "./form.js";
 import { sentence } from "./marks.js";
+import { same } from "./typed.js";
 
 const SURE = 0.75;
 const WORDS = {
@@ -47,7 +47,7 @@ export function seen(form) {
     const fitting = suited(report);
     if (report.files?.[0]) form.values.have = report.files[0].shape;
     if (fitting.length && !fitting.includes(form.kinds.stage)) form.change({ stage: fitting[0] }, { fill: true });
-    else { window.factory.fill(); form.tell("kinds"); }
+    else { form.tell("values"); form.tell("kinds"); }
   };
 
   const draw = () => {
