@@ -95,7 +95,7 @@ def judge(run: Run, exit: Exit, said: Said, *, asked: bool, forced: bool) -> tup
     if exit.code == STOPPED:
         return "stopped", said.error or "a signal told its training process to stop"
     if exit.signal is not None:
-        return "failed", _signal_sentence(exit)
+        return "failed", signal_sentence(exit)
     start = "" if said.ready else "it did not start: "
     if said.error is None and is_full(run.path):  # too full to say so
         return "failed", f"the disk under {run.path} is full: make room, then `factory resume {run.id}`"
@@ -135,7 +135,8 @@ SLURM = ("srun: ", "slurmstepd: ")
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def _signal_sentence(exit: Exit) -> str:
+def signal_sentence(exit: Exit) -> str:
+    """How a signal ended a process, as the end of a sentence."""
     number = -exit.code
     limit = memory_limit()
     memory = f"peak {exit.peak / 2**30:.1f} GiB of {limit / 2**30:.0f}"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.job.deepspeed import deepspeed_settings
+from core.job.fsdp import fsdp_settings
+from core.job.spec import JobSpec
 from core.training.context import Context
 
 
@@ -11,6 +14,7 @@ def common_arguments(context: Context) -> dict[str, Any]:
     """Keyword arguments for any TRL config class at 1.12 (all derive from transformers.TrainingArguments 5.17)."""
     train, schedule = context.job.train, context.schedule
     precision = context.job.hardware.precision
+    fp16 = precision == "fp16"
     bf16 = precision == "bf16" or (precision == "auto" and context.gpu and _gpu_has_bf16())
     return {
         "output_dir": str(context.output_dir),
@@ -31,7 +35,7 @@ def common_arguments(context: Context) -> dict[str, Any]:
         "gradient_checkpointing": train.gradient_checkpointing,
         "use_cpu": not context.gpu,
         "bf16": bf16,
-        "fp16": precision == "fp16",
+        "fp16": fp16,
         "logging_steps": schedule.logging_steps,
         "logging_first_step": True,
         "logging_nan_inf_filter": False,  # the default True hides a NaN loss from every log
@@ -44,7 +48,24 @@ def common_arguments(context: Context) -> dict[str, Any]:
         "run_name": context.output_dir.parent.name,
         "disable_tqdm": True,
         "trust_remote_code": False,
+        **sharing_arguments(context.job, gpu=context.gpu, half="bf16" if bf16 else precision if fp16 else ""),
     }
+
+
+def sharing_arguments(job: JobSpec, *, gpu: bool, half: str) -> dict[str, Any]:
+    """What the trainer is told of the other processes; nothing for one alone. `half` is bf16, fp16 or empty."""
+    hardware = job.hardware
+    if hardware.sharing == "none":
+        return {}
+    told: dict[str, Any] = {
+        "ddp_backend": "nccl" if gpu else "gloo",
+        "ddp_find_unused_parameters": False,  # no stage leaves a trained weight out of its loss
+    }
+    if hardware.zero:
+        told["deepspeed"] = deepspeed_settings(job, half=half)
+    if hardware.sharing == "fsdp2":
+        told |= fsdp_settings(job)
+    return told
 
 
 def _scheduler_options(context: Context) -> dict[str, Any]:

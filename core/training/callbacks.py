@@ -20,6 +20,7 @@ from core.training.metrics import common_names, not_finite
 from core.training.stop import StopRequest
 from core.training.trainer import counted
 from core.training.watchdog import Watchdog
+from core.training.world import Council, Silence
 from data.errors import refuse
 from data.words import byte_size, number
 
@@ -51,7 +52,7 @@ class RunCallback(TrainerCallback):
     def __init__(
         self,
         run: Run,
-        writer: EventWriter,
+        writer: EventWriter | Silence,
         stop: StopRequest,
         schedule: Schedule,
         *,
@@ -62,6 +63,7 @@ class RunCallback(TrainerCallback):
         watchdog: Watchdog | None,
         sampler: Callable[[int], None] | None,
         sample_steps: int | None,
+        council: Council,
     ) -> None:
         self.run = run
         self._job_hash = job_hash
@@ -77,6 +79,7 @@ class RunCallback(TrainerCallback):
         self._patience = patience
         self._watchdog = watchdog
         self._sampler, self._sample_steps = sampler, sample_steps
+        self._council = council
         self._lowest, self._since_lowest = math.inf, 0
         self._clock = Clock()
         self._last_save_bytes = 0
@@ -86,6 +89,7 @@ class RunCallback(TrainerCallback):
         self._last_save_bytes = size
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._council.convene()
         self.best = _best_so_far(self.run) if self._keep_best else None
         # Of earlier attempts: the rate is that of this one.
         self._clock.tokens = float(max(counted(state.log_history, "num_tokens"), state.num_input_tokens_seen))
@@ -102,7 +106,7 @@ class RunCallback(TrainerCallback):
         if self._sampler is not None and self._sample_steps and state.global_step % self._sample_steps == 0:
             self._sampler(state.global_step)
         last = state.global_step >= self._schedule.total_steps
-        if self.stop.asked() and not last:
+        if self._council.any(self.stop.asked()) and not last:  # all stop at the same step
             self.stopped = True
             control.should_training_stop = True
             control.should_save = True
@@ -130,8 +134,9 @@ class RunCallback(TrainerCallback):
             values["tokens_per_second"] = round(rate, 2)
         bad = not_finite(values)
         self._writer.emit(events.Metric(step=state.global_step, epoch=state.epoch, values=values))
-        sys.stdout.write(_line(state.global_step, self._schedule.total_steps, values))
-        sys.stdout.flush()
+        if self._council.world.first:
+            sys.stdout.write(_line(state.global_step, self._schedule.total_steps, values))
+            sys.stdout.flush()
         if bad is not None:
             raise refuse(
                 "loss_not_finite",
@@ -182,13 +187,19 @@ class RunCallback(TrainerCallback):
             )
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        folder = self.run.checkpoints / f"checkpoint-{state.global_step}"
-        best_now = self.best is not None and self.best[1] == state.global_step
+        self._council.wait()  # every process has written its part
+        if self._council.world.first:
+            self._commit(state.global_step)
+
+    def _commit(self, step: int) -> None:
+        """Declare the checkpoint whole, tell it, and take away those that are no longer kept."""
+        folder = self.run.checkpoints / f"checkpoint-{step}"
+        best_now = self.best is not None and self.best[1] == step
         values = {"best_eval_loss": self.best[0]} if self.best and best_now else {}
-        self._last_save_bytes = checkpoints.commit(folder, state.global_step, self._job_hash, values)
+        self._last_save_bytes = checkpoints.commit(folder, step, self._job_hash, values)
         self._writer.emit(
             events.Checkpoint(
-                step=state.global_step,
+                step=step,
                 path=folder.relative_to(self.run.path).as_posix(),
                 bytes=self._last_save_bytes,
             )
@@ -197,6 +208,10 @@ class RunCallback(TrainerCallback):
         checkpoints.retire(self.run, keep=self._keep, keep_also=keep_also)
 
     def _room(self, state: TrainerState) -> bool:
+        """Whether the next checkpoint fits the disk, by the first process's measure."""
+        return self._council.firsts(not self._council.world.first or self._has_room(state))
+
+    def _has_room(self, state: TrainerState) -> bool:
         room = checkpoints.room_for(self.run, self._last_save_bytes)
         if not room:
             self._writer.emit(

@@ -86,7 +86,8 @@ def check_batch(context: Context) -> None:
     train, spec = context.job.train, context.job.stage
     assert isinstance(spec, grpo.Spec | rloo.Spec)
     assert train.batch_size is not None and train.gradient_accumulation is not None
-    batch, group = train.batch_size * train.gradient_accumulation, spec.num_generations
+    processes = context.job.hardware.processes
+    batch, group = train.batch_size * train.gradient_accumulation * processes, spec.num_generations
     if batch % group:
         nearest = max(group, round(batch / group) * group)
         raise refuse(

@@ -49,29 +49,35 @@ def keep_start(model: Any, folder: Path) -> None:
         model.save_pretrained(folder)
 
 
-def _write_weights(model: Any, folder: Path, start: Path) -> None:
+def _write_weights(model: Any, folder: Path, start: Path, weights: dict[str, Any] | None) -> None:
     from peft import PeftModel
 
     if not isinstance(model, PeftModel):
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, state_dict=weights)
     elif start.is_dir():
         # The adapter relative to the unchanged base: its rank doubles, and everybody can load it.
         model.save_pretrained(folder, path_initial_model_for_weight_conversion=str(start))
     else:
-        model.save_pretrained(folder, selected_adapters=["default"])
+        model.save_pretrained(folder, selected_adapters=["default"], state_dict=weights)
 
 
 def save_model(
-    trainer_model: Any, tokenizer: Any, target: Path, base: ModelSpec, facts: dict[str, Any]
+    trainer_model: Any,
+    tokenizer: Any,
+    target: Path,
+    base: ModelSpec,
+    facts: dict[str, Any],
+    weights: dict[str, Any] | None = None,
 ) -> None:
     """Write the result of a run: safetensors weights or adapter, tokenizer, chat template, generation config.
 
+    `weights` are the whole ones where the model itself holds only a share of them.
     A model that an earlier attempt of the run finished is replaced when the new one is whole.
     """
     temporary = target.with_name(f".tmp-{target.name}")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
-        _write_weights(trainer_model, temporary, target.parent / START)
+        _write_weights(trainer_model, temporary, target.parent / START, weights)
         tokenizer.save_pretrained(temporary)
         if (generation := getattr(trainer_model, "generation_config", None)) is not None:
             generation.save_pretrained(temporary)  # a classifier has none

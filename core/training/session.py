@@ -19,7 +19,6 @@ from core.job.schedule import schedule
 from core.job.spec import JobSpec
 from core.methods.adapter import CHANGING_BASE, AdapterSpec
 from core.runs import checkpoints, events
-from core.runs.events import EventWriter
 from core.runs.folder import Run
 from core.stages import stage_module
 from core.training import trackers
@@ -30,19 +29,21 @@ from core.training.result import can_compare, held_out_loss, keep_baseline, kept
 from core.training.rows import Prepared, as_event, rows_for
 from core.training.samples import answer_prompts
 from core.training.saving import START, keep_start, save_model
+from core.training.spread import is_spread, load_weights, whole_weights
 from core.training.stop import Stopped, StopRequest
 from core.training.watchdog import Watchdog
+from core.training.world import ALONE, Council, World, first_alone, writer_for
 
 
-def train(run: Run, stop: StopRequest) -> None:
-    """Train the run's job and commit its model.
+def train(run: Run, stop: StopRequest, world: World = ALONE) -> None:
+    """Train the run's job and commit its model, alone or as one process of several.
 
     Raises Stopped when asked to stop (a checkpoint is committed if a step was done), FactoryError for what the
     user can mend.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     logging.disable_progress_bar()
-    session = _Session(run, stop)
+    session = _Session(run, stop, world)
     prepared = session.prepare()
     model = session.load(prepared)
     trainer = session.build(model, prepared)
@@ -53,11 +54,12 @@ def train(run: Run, stop: StopRequest) -> None:
 class _Session:
     """One attempt, step by step. Between the steps a stop request ends it."""
 
-    def __init__(self, run: Run, stop: StopRequest) -> None:
-        self._run, self._stop = run, stop
+    def __init__(self, run: Run, stop: StopRequest, world: World) -> None:
+        self._run, self._stop, self._world = run, stop, world
+        self._council = Council(world)
         self._job = JobSpec.model_validate_json(run.job_json.read_text("utf-8"))
         self._attempt = json.loads(run.attempt_json.read_text("utf-8"))
-        self._writer = EventWriter(run.events)
+        self._writer = writer_for(run, world)
         self._gpu = torch.cuda.is_available()
         self._stage = stage_module(self._job.stage.name)
         self._engine = engine_module(self._job.engine.name)
@@ -69,10 +71,17 @@ class _Session:
         job = self._job
         set_seed(job.train.seed)
         self._phase("loading", f"Loading {job.model.name}")
-        self._tokenizer = load_tokenizer(job.model, self._run.home)
+        self._tokenizer = first_alone(
+            self._run, self._world, "model", lambda: load_tokenizer(job.model, self._run.home)
+        )
         self._stop.check()
         self._phase("preparing", "Preparing the data")
-        prepared = rows_for(job, self._run.home, self._tokenizer, self._writer.emit)
+        prepared = first_alone(
+            self._run,
+            self._world,
+            "rows",
+            lambda: rows_for(job, self._run.home, self._tokenizer, self._writer.emit),
+        )
         self._stop.check()
         self._schedule = schedule(
             job.train, prepared.rows * job.stage.repeats, processes=job.hardware.processes
@@ -92,13 +101,14 @@ class _Session:
         if not learner.can_go_back and self._attempt["attempt"] == 1:
             self._show(model, 0, "before")
         model = self._engine.wear(model, job, task=stage.TASK, adapter=learner.adapter)
-        if learner.changes_base:
+        if learner.changes_base and self._world.first:
             keep_start(model, self._run.path / START)
         return model
 
     def build(self, model: Any, prepared: Prepared) -> Any:
         """The stage's trainer, tied to the run folder."""
-        trackers.prepare(self._job.report_to, self._run)
+        if self._world.first:
+            trackers.prepare(self._job.report_to, self._run)
         self._callback = self._watch(model)
         self._eval_rows = Dataset.from_file(str(prepared.eval)) if prepared.eval else None
         trainer = self._stage.build(
@@ -140,9 +150,11 @@ class _Session:
         if resume:
             self._callback.planned_before = _planned(self._run.path / resume)
         compared = can_compare(self._job.stage.name, self._eval_rows)
-        if compared and not self._learner.can_go_back and not resume:
+        if compared and not self._learner.can_go_back and not resume and not self._job.hardware.zero:
             self._phase("evaluating", "Asking the held-out rows before training")
-            keep_baseline(self._run, held_out_loss(trainer))
+            loss = held_out_loss(trainer)
+            if self._world.first:
+                keep_baseline(self._run, loss)
             self._stop.check()
         self._stop.finish_first(True)
         trainer.train(resume_from_checkpoint=str(self._run.path / resume) if resume else None)
@@ -159,10 +171,12 @@ class _Session:
             facts = {"step": callback.best[1], "best_eval_loss": callback.best[0]}
         if step != facts["step"]:
             step = facts["step"]
-            trainer._load_from_checkpoint(str(run.checkpoints / f"checkpoint-{step}"))
+            load_weights(trainer, run.checkpoints / f"checkpoint-{step}")
             self._phase("saving", f"Taking the best weights, from step {step}")
         self._phase("saving", "Saving the model")
-        save_model(model, tokenizer, run.model, self._job.model, facts)
+        weights = whole_weights(trainer)
+        if self._world.first:
+            save_model(model, tokenizer, run.model, self._job.model, facts, weights)
         if self._learner.can_go_back:
             with model.disable_adapter():
                 self._show(model, 0, "before")
@@ -202,6 +216,7 @@ class _Session:
             watchdog=Watchdog(self._job.stage.name) if train.watchdog else None,
             sampler=lambda step: self._show(model, step, "during"),
             sample_steps=self._job.evaluate.every,
+            council=self._council,
         )
         callback.expect_checkpoint_bytes(_checkpoint_bytes(model))
         return callback
@@ -210,6 +225,8 @@ class _Session:
         self._writer.emit(events.Phase(name=name, text=text))
 
     def _show(self, model: Any, step: int, kind: str) -> None:
+        if not (self._world.first or is_spread(model)):
+            return  # nobody would see them; weights that are spread out need every process to ask
         answers = answer_prompts(model, self._tokenizer, self._prompts, self._job.evaluate.max_new_tokens)
         for prompt, answer in zip(self._prompts, answers, strict=True):
             self._writer.emit(events.Sample(step=step, kind=kind, prompt=prompt, answer=answer))
