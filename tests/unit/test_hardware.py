@@ -191,9 +191,9 @@ def test_the_forecast_takes_the_jobs_strategy_and_its_share_of_the_cpu():
     assert device_of(asked, CPU) == (CPU.memory // 2, "cpu") and device_of(asked, GPUS) == (2**37, "H200")
 
 
-def test_several_processes_are_started_by_torchruns_own_machinery():
-    assert trl.plan(job(""))[1:] == ["-m", "core.training.worker"]
-    words = trl.plan(job("hardware: {devices: 2}"))[1:]
+def test_several_processes_are_started_by_torchruns_own_machinery(tmp_path):
+    assert trl.plan(job(""), tmp_path)[1:] == ["-m", "core.training.worker"]
+    words = trl.plan(job("hardware: {devices: 2}"), tmp_path)[1:]
     assert words[:2] == ["-m", "core.training.ranks"] and words[-2:] == ["-m", "core.training.worker"]
     assert words[words.index("--nproc-per-node") + 1] == "2"
 
