@@ -35,7 +35,7 @@ def fill(text: str) -> Values:
 
 
 def as_typed(values: Values, typed: Mapping[str, Any]) -> Values:
-    """What widgets show, letter by letter as somebody typed it where that says the same: `1.` stays on the way to `1.5`."""
+    """What widgets show, as somebody typed it where that says the same: `1.` stays on the way to `1.5`."""
     kept = {
         id: value
         for id, value in typed.items()

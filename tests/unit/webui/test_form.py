@@ -106,7 +106,12 @@ def test_only_what_was_set_is_written():
     ("typed", "written"),
     [
         *(("3e-4", "0.0003"), (" 7 ", "7"), (".5", "0.5"), ("1.", "1"), ("+2", "2"), ("5e-05", "5e-5")),
-        *(("3e-", "3e-"), ("abc", "abc"), ("1,000", '"1,000"'), ("1e999", '"1e999"')),  # the check tells these
+        *(
+            ("3e-", "3e-"),
+            ("abc", "abc"),
+            ("1,000", '"1,000"'),
+            ("1e999", '"1e999"'),
+        ),  # the check tells these
     ],
 )
 def test_a_number_is_written_as_it_was_typed_and_what_is_none_stays_to_be_seen(typed, written):
