@@ -164,8 +164,11 @@ ONLINE = ("grpo", "rloo", "ppo")
 
 # Fitted on CPU runs with torch 2.13 (benchmarks/forecast.py): resident memory of the worker with everything imported.
 CPU_FRAMEWORK = 560 * MIB
-CPU_SLACK = {"lora": 1.75, "qlora": 1.75}
-"""What the C library's heap holds beyond the tensors that live: an adapter's short-lived sums leave holes in it."""
+CPU_SLACK = {"lora": 1.75, "qlora": 2.8}
+"""What the C library's heap holds beyond the tensors that live: an adapter's short-lived sums, and with 4 bits every
+layer's unpacked weights, leave holes in it."""
+CPU_SLACK_FUSED = 1.32
+"""The same where adapters are computed in fewer passes (core/training/adapter_layer.py)."""
 CPU_SLACK_OTHERS = 1.05
 # CUDA's context, cuBLAS workspaces and loaded kernels; the caching allocator's rounding and fragmentation.
 GPU_FRAMEWORK = 1.3 * GIB
@@ -175,6 +178,10 @@ CHUNK = 256
 """Tokens whose logits exist at once in trl 1.12's chunked loss (_CHUNKED_LM_HEAD_CHUNK_SIZE)."""
 LOGITS_COPIES = 6
 """Logits, their log-softmax, its exponential, that times the logarithm, and the gradients of the first two."""
+LOGITS_COPIES_FUSED = 1.25
+"""One block of logits that becomes its own exponential, and what is picked from it (core/training/head_loss.py)."""
+LOGITS_COPIES_DPO = 3.5
+"""Of the longest answers; less is kept where answers differ in length, which most do. Fitted."""
 
 
 def memory(job: JobSpec, shape: ModelShape, batch: Batch, place: Place) -> Memory:
@@ -303,7 +310,7 @@ def block_bytes(job: JobSpec, shape: ModelShape, place: Place, length: int) -> f
 
 
 def _activations(job: JobSpec, shape: ModelShape, batch: Batch, place: Place) -> float:
-    slack = GPU_SLACK if place.gpu else CPU_SLACK.get(job.method.name, CPU_SLACK_OTHERS)
+    slack = GPU_SLACK if place.gpu else _cpu_slack(job)
     one = block_bytes(job, shape, place, batch.longest)
     blocks = shape.layers
     if job.method.name == "freeze":
@@ -314,6 +321,12 @@ def _activations(job: JobSpec, shape: ModelShape, batch: Batch, place: Place) ->
         )  # the input of every block, and one block whole
         return slack * batch.tokens * (kept + one)
     return slack * batch.tokens * one * blocks
+
+
+def _cpu_slack(job: JobSpec) -> float:
+    if job.method.name == "lora" and job.train.fused and not job.method.dropout:  # type: ignore[attr-defined]
+        return CPU_SLACK_FUSED
+    return CPU_SLACK.get(job.method.name, CPU_SLACK_OTHERS)
 
 
 def _late(
@@ -334,9 +347,11 @@ def _logits(job: JobSpec, shape: ModelShape, batch: Batch, place: Place) -> floa
     if stage.name == "reward":
         return 0.0
     if stage.name in ("sft", "pretrain") and getattr(stage, "loss", "nll") == "nll":
-        return CHUNK * shape.vocab * 4.0 * LOGITS_COPIES
+        copies = LOGITS_COPIES_FUSED if job.train.fused and not place.gpu else LOGITS_COPIES
+        return CHUNK * shape.vocab * 4.0 * copies
     length = batch.answers or batch.longest
-    return batch.rows * length * shape.vocab * ((2 if place.half else 4) + 4.0 * (LOGITS_COPIES - 1))
+    copies = LOGITS_COPIES_DPO if stage.name == "dpo" and not place.gpu else LOGITS_COPIES
+    return batch.rows * length * shape.vocab * ((2 if place.half else 4) + 4.0 * (copies - 1))
 
 
 def _generating(job: JobSpec, shape: ModelShape, batch: Batch, place: Place) -> dict[str, float]:
