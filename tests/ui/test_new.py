@@ -453,10 +453,18 @@ def test_a_phone_scrolls_in_one_direction_only(board, tab, language):
     shot(page, f"new_phone_{language}")
 
 
-def test_the_page_speaks_chinese(board, tab):
+def test_the_page_speaks_chinese(board, tab, watcher):
+    watcher.allow("status of 422")  # a file that is not there is not looked into
     page = tab(board, "/new")
     page.get_by_test_id("language").select_option("zh")
     expect(page.get_by_role("heading", level=1)).to_have_text("新建运行")
     expect(page.get_by_label("学习率", exact=True)).to_be_visible()
     expect(page.get_by_role("radio", name=re.compile("^对话"))).to_be_visible()
     assert page.evaluate("document.documentElement.lang") == "zh-CN"
+    paste(page, JOB + "train: {learning_rate: 0, epochs: x}\n")
+    expect(page.locator("#f-train-epochs .told")).to_contain_text("取值应为")
+    paste(page, JOB.replace("persona", "nowhere") + "train: {learning_rate: 0}\n")
+    expect(page.locator("#f-train-learning_rate .told")).to_contain_text("学习率为 0 时什么也学不到")
+    expect(page.locator("#f-data .told")).to_contain_text("没有这个数据文件")
+    paste(page, JOB + "train: [")
+    expect(page.get_by_test_id("yaml-wrong")).to_contain_text("读不了")

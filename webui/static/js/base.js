@@ -16,6 +16,31 @@ export function t(key, values = {}) {
 /** Whether some language has the word. */
 export const has = (key) => key in words;
 
+/** What is wrong, in the reader's language: by its code where there are words for it and for all that they name. */
+export function sentence(finding) {
+  const { code, field = "", message = "", params = {}, value } = finding;
+  const missing = `finding.missing.${field}`;
+  const key = code === "missing_field" && has(missing) ? missing : `finding.${code}`;
+  const given = { ...params, ...(params?.reason && has(`reason.${params.reason}`) ? { reason: t(`reason.${params.reason}`) } : {}), field, message };
+  if (value !== undefined && value !== null) given.value = quoted(value);
+  const isTold = (name) => given[name] !== undefined && given[name] !== null && given[name] !== "";
+  if (has(key) && [...words[key].matchAll(/\{(\w+)\}/g)].every(([, name]) => isTold(name))) return t(key, given);
+  return message.replace(/ \(job\.yaml(, line \d+, column \d+)?\)(?=\.$)/, "");
+}
+
+/** A finding that stands under no field says which field it is about. */
+export function told(finding) {
+  const { code, field, message } = finding;
+  if (language === "en" || !has(`finding.${code}`)) return message;
+  const text = sentence(finding);
+  return !field || text === message || words[`finding.${code}`].includes("{field}") ? text : `${field}：${text}`;
+}
+
+function quoted(value) {
+  if (Array.isArray(value)) return value.map(quoted).join("、");
+  return typeof value === "string" ? `“${value.slice(0, 200)}”` : JSON.stringify(value);
+}
+
 /** An element: `el("a.chip", {href, onclick, "data-x": 1}, "text", child, [children])`. Text is always text. */
 export function el(name, attributes = {}, ...children) {
   const [tag, ...classes] = name.split(".");
@@ -49,7 +74,7 @@ export function icon(path, { size = 16, fill = false } = {}) {
 /** What the server refuses: `code`, `message`, `field`, `findings`, and the HTTP `status` (0: no answer). */
 export class Refusal extends Error {
   constructor(status, error) {
-    super(error.message);
+    super(told({ params: error.findings?.[0]?.params, ...error }));
     Object.assign(this, { status, code: error.code, field: error.field, findings: error.findings ?? [], error });
   }
 }

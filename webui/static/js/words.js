@@ -1,5 +1,5 @@
 // What happens in a run, said in words: states, events, settings, times of the clock.
-import { duration, el, has, number, t } from "./base.js";
+import { duration, el, has, number, t, told } from "./base.js";
 
 const LOOKS = { queued: "", starting: "run", running: "run", stopping: "warn", stopped: "warn", succeeded: "ok", failed: "err", lost: "err" };
 export const ENDED = new Set(["stopped", "succeeded", "failed", "lost"]);
@@ -78,8 +78,8 @@ export function eventWords(event) {
     phase: () => ({ level: "", text: event.text || textOr(`phase.${event.name}`, event.name) }),
     start: () => ({ level: "run", text: t("event.start", { steps: number(event.total_steps), rows: number(event.rows), trainable: number(event.trainable), parameters: number(event.parameters), device: event.device }) }),
     checkpoint: () => ({ level: "ok", text: t("event.checkpoint", { step: number(event.step), seconds: duration(event.seconds ?? null) }) }),
-    warning: () => ({ level: event.level === "note" ? "" : "warn", text: event.message, field: event.field, hint: has(`hint.${event.code}`) ? t(`hint.${event.code}`) : null }),
-    error: () => ({ level: "err", text: event.message, field: event.field }),
+    warning: () => ({ level: event.level === "note" ? "" : "warn", text: told(event), field: event.field, hint: has(`hint.${event.code}`) ? t(`hint.${event.code}`) : null }),
+    error: () => ({ level: "err", text: told(event), field: event.field }),
     done: () => ({ level: "ok", text: t("event.done") }),
   }[event.event];
   return say ? say() : null;

@@ -1,5 +1,5 @@
 // System prompt and the settings of an answer, remembered by this browser.
-import { el, has, t } from "../base.js";
+import { el, has, sentence, t } from "../base.js";
 
 const STORE = "factory-chat";
 const SHOWN = ["temperature", "top_p", "top_k", "max_tokens", "repetition_penalty", "seed"];
@@ -52,7 +52,7 @@ export class Panel {
     const placed = findings.filter((one) => this.fields.has(one.field));
     for (const one of placed) {
       const { field, error } = this.fields.get(one.field);
-      error.textContent = one.message;
+      error.textContent = sentence(one);
       field.setAttribute("aria-invalid", "true");
       this.element.open = true;
     }

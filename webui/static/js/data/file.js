@@ -1,5 +1,5 @@
 // One file: what it holds as pictures, which training it fits, its columns, and its first rows token by token.
-import { api, el, later, number, t } from "../base.js";
+import { api, el, later, number, sentence, t } from "../base.js";
 import { fill, query, sign } from "../dom.js";
 import { lastPart, percent, textOr } from "../words.js";
 import { Rows } from "./rows.js";
@@ -88,7 +88,7 @@ export class DataFile {
         tile(t("data.duplicates"), number(told.duplicates)),
         tile(t("data.length"), number(told.lengths.median ?? null), t(unit, { n: "" }).trim())),
       el("div.findings", {}, told.findings.filter((one) => one.code !== "data_rows_dropped" && one.code !== "data_label_balance").map((one) =>
-        el(`div.box${one.level === "error" ? ".err" : one.level === "warning" ? ".warn" : ""}`, { "data-testid": "finding" }, one.message))));
+        el(`div.box${one.level === "error" ? ".err" : one.level === "warning" ? ".warn" : ""}`, { "data-testid": "finding" }, sentence(one)))));
   }
 
   lengths({ lengths }) {
@@ -105,7 +105,7 @@ export class DataFile {
 
   dropped(told) {
     const gone = Object.entries(told.reasons).sort(([, a], [, b]) => b - a);
-    const words = Object.fromEntries(told.findings.filter((one) => one.code === "data_rows_dropped").map((one) => [one.params.reason, one.message]));
+    const words = Object.fromEntries(told.findings.filter((one) => one.code === "data_rows_dropped").map((one) => [one.params.reason, sentence(one)]));
     const share = told.read ? told.kept / told.read : 1;
     return el("section.card", { "aria-label": t("data.why_dropped"), "data-testid": "dropped" }, el("h2", {}, gone.length ? t("data.why_dropped") : t("data.kept")),
       el("div.bar.thick.stack", { role: "img", "aria-label": `${t("data.kept")} ${percent(share)}` }, el("i.ok", { style: `width:${100 * share}%` }), el("i.err", { style: `width:${100 * (1 - share)}%` })),

@@ -1,5 +1,5 @@
 // The first rows as the model sees them: every token coloured by what happens to it.
-import { api, el, number, t } from "../base.js";
+import { api, el, number, sentence, t } from "../base.js";
 import { fill } from "../dom.js";
 import { textOr } from "../words.js";
 
@@ -45,7 +45,7 @@ export class Rows {
       if (this.longest.value) body.max_length = Number(this.longest.value);
       const told = await api("/data/preview", body);
       if (turn !== this.turn) return;
-      fill(this.place, told.findings.filter((one) => one.code === "data_learnt_share" || one.level !== "note").map((one) => el(`p.box${one.level === "error" ? ".err" : one.level === "warning" ? ".warn" : ""}`, {}, one.message)), told.rows.map((row) => this.row(row)));
+      fill(this.place, told.findings.filter((one) => one.code === "data_learnt_share" || one.level !== "note").map((one) => el(`p.box${one.level === "error" ? ".err" : one.level === "warning" ? ".warn" : ""}`, {}, sentence(one))), told.rows.map((row) => this.row(row)));
     } catch (reason) {
       if (turn === this.turn) fill(this.place, el("p.box.err", { role: "alert" }, reason.message));
     }

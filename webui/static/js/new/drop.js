@@ -1,5 +1,5 @@
 // Drop a file: it is uploaded with its progress, looked at, and the form follows what it holds.
-import { bytes, el, icon, t, toast } from "../base.js";
+import { Refusal, bytes, el, icon, t, toast } from "../base.js";
 
 const UP = "M12 16V5m0 0L8 9m4-4 4 4M5 16v2.5h14V16";
 
@@ -48,7 +48,7 @@ function upload(file, progress) {
       let read = null;
       try { read = JSON.parse(asked.responseText); } catch { /* told below */ }
       if (asked.status < 300 && read) resolve(read);
-      else reject(new Error(read?.error?.message ?? `${asked.status} ${asked.statusText}`));
+      else reject(new Refusal(asked.status, read?.error ?? { message: `${asked.status} ${asked.statusText}` }));
     });
     asked.addEventListener("error", () => reject(new Error(t("board.offline"))));
     asked.send(file);

@@ -1,6 +1,6 @@
 // Lists of objects: rewards, and the settings of each of several sources. Fields come from the spec.
-import { el, has, icon, t } from "../base.js";
-import { fixButton, sentence } from "./marks.js";
+import { el, has, icon, sentence, t } from "../base.js";
+import { fixButton } from "./marks.js";
 import { same } from "./typed.js";
 
 const CROSS = "M6 6l12 12M18 6 6 18";

@@ -1,5 +1,5 @@
 // What is wrong stands under its field, with a button where one click mends it; presets stand in empty fields.
-import { el, has, t } from "../base.js";
+import { el, sentence, t } from "../base.js";
 
 /** The id of a field's widget: `stage.max_length` is a widget of the chosen stage. */
 export function widgetOf(form, field) {
@@ -14,15 +14,6 @@ export function widgetOf(form, field) {
 }
 
 export const elementOf = (id) => id && document.getElementById(`f-${id.replaceAll(".", "-")}`);
-
-/** The sentence of a finding in the reader's language; without its place in the text, which the field shows. */
-export function sentence(finding) {
-  const own = `finding.${finding.code}`;
-  const field = finding.field ?? "";
-  if (finding.code === "missing_field" && has(`finding.missing.${field}`)) return t(`finding.missing.${field}`);
-  if (has(own)) return t(own, { ...finding.params, value: JSON.stringify(finding.value), field });
-  return finding.message.replace(/ \(job\.yaml(, line \d+, column \d+)?\)(?=\.$)/, "");
-}
 
 export function fixButton(form, finding) {
   if (!finding.fix) return null;

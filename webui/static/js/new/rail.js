@@ -1,7 +1,7 @@
 // The rail beside the form: whether it can start, what it will take, Start, and the job as YAML.
-import { api, bytes, duration, el, number, short, t, toast } from "../base.js";
+import { api, bytes, duration, el, number, sentence, short, t, toast } from "../base.js";
 import { draftId, forget } from "./draft.js";
-import { elementOf, fixButton, jump, sentence, widgetOf } from "./marks.js";
+import { elementOf, fixButton, jump, widgetOf } from "./marks.js";
 import { editor } from "./text.js";
 
 const COLOURS = { weights: "--c1", adapter: "--c2", optimizer: "--c3", gradients: "--c4", activations: "--c2", framework: "--c5" };

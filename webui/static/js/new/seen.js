@@ -1,6 +1,5 @@
 // What a look at the chosen files tells: rows, what they are taken for, the stages they suit, and their columns.
-import { api, el, later, number, t } from "../base.js";
-import { sentence } from "./marks.js";
+import { api, el, later, number, sentence, t } from "../base.js";
 import { same } from "./typed.js";
 
 const SURE = 0.75;

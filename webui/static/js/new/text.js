@@ -1,6 +1,5 @@
 // The job as YAML: follows the form, can be edited or pasted, and fills the form on Apply.
-import { el, icon, t, toast } from "../base.js";
-import { sentence } from "./marks.js";
+import { el, icon, t, toast, told } from "../base.js";
 
 const COPY = "M9 9h10v11H9zM5 15V4h10";
 const SAVE = "M12 4v11m0 0-4-4m4 4 4-4M5 20h14";
@@ -42,7 +41,7 @@ export function editor(form) {
     if (event.key === "Enter" && event.altKey) { event.preventDefault(); apply.click(); }
   });
   const refuse = (findings) => {
-    form.hold(findings.map((one) => ({ code: one.code, level: "error", field: null, message: one.message ?? sentence(one) })));
+    form.hold(findings.map((one) => ({ code: one.code, level: "error", field: null, message: told(one) })));
     wrong.replaceChildren(...form.held.map((one) => el("p", {}, one.message)));
   };
   const applied = async () => {

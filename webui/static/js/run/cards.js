@@ -1,7 +1,7 @@
 // What stands on top of a run: why it failed and what to try, its place in the queue, what it is doing before the first step.
-import { api, el, figure, number, t, toast } from "../base.js";
+import { api, el, figure, number, t, toast, told } from "../base.js";
 import { draft, fill, sign } from "../dom.js";
-import { clock, ENDED, eventWords, settingText } from "../words.js";
+import { clock, ENDED, eventWords, settingText, textOr } from "../words.js";
 
 const PHASES = ["queued", "loading", "preparing", "training"];
 
@@ -25,7 +25,7 @@ export class Cards {
     const { detail, events } = this.page;
     if (detail.state !== "failed" && detail.state !== "lost" && !(detail.state === "stopped" && detail.reason)) return null;
     const last = events.findLast((one) => one.event === "error");
-    const message = detail.state === "failed" && last ? last.message : detail.reason;
+    const message = detail.state === "failed" && last ? told(last) : detail.reason;
     const card = detail.card;
     if (detail.state === "stopped") return el("div.box.warn", { role: "status" }, message);
     const changes = Object.entries(card?.changes ?? {});
@@ -33,9 +33,9 @@ export class Cards {
       el("h2", {}, sign("warn", 18), t(detail.state === "lost" ? "card.lost" : "card.failed")),
       message ? el("p.what", {}, message) : null,
       card ? el("dl", {},
-        el("dt", {}, t("card.cause")), el("dd", {}, card.cause),
+        el("dt", {}, t("card.cause")), el("dd", {}, textOr(`card.${card.code}.cause`, card.cause)),
         card.setting ? [el("dt", {}, t("card.setting")), el("dd.mono", {}, card.setting)] : null,
-        el("dt", {}, t("card.change")), el("dd", {}, card.change, changes.length ? el("span.changes", {}, changes.map(([name, value]) => el("code", {}, `${name}: ${settingText(value)}`))) : null),
+        el("dt", {}, t("card.change")), el("dd", {}, textOr(`card.${card.code}.change`, card.change), changes.length ? el("span.changes", {}, changes.map(([name, value]) => el("code", {}, `${name}: ${settingText(value)}`))) : null),
         el("dt", {}, t("card.command")), el("dd", {}, el("code", {}, card.command), el("button.btn.small.plain", { type: "button", "aria-label": t("card.copy"), title: t("card.copy"), onclick: () => copy(card.command) }, sign("copy", 14)))) : null,
       el("div.btns", {},
         changes.length ? el("button.btn.primary", { type: "button", "data-testid": "retry-change", title: t("card.retry_help"), onclick: (event) => this.retry(event.currentTarget, card.changes) }, t("card.retry")) : null,
@@ -60,7 +60,7 @@ export class Cards {
     return el("section.card.queue-card", { "data-testid": "queue-card" },
       el("div.big", {}, detail.place ? t(detail.place === 1 ? "queue.next" : "queue.place", { place: number(detail.place) }) : t("queue.waiting")),
       el("p.sub", {}, detail.reason || t("queue.text")),
-      detail.card ? el("p.sub", {}, detail.card.change) : null);
+      detail.card ? el("p.sub", {}, textOr(`card.${detail.card.code}.change`, detail.card.change)) : null);
   }
 
   /** Until the first step there are no curves: the way there, with what is going on now. */

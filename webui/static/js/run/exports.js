@@ -1,5 +1,5 @@
 // What the run became for others: a button that starts an export, how far each is, what was verified, downloads.
-import { api, bytes, el, t, toast } from "../base.js";
+import { api, bytes, el, t, toast, told } from "../base.js";
 import { fill, menuButton, put, sign } from "../dom.js";
 
 const OVER = new Set(["done", "failed", "cancelled"]);
@@ -78,7 +78,7 @@ export class ExportsCard {
       made.append(checked, el("p.sub.mono.path", {}, one.path ?? ""), el("div.btns", {},
         el("a.btn.small", { href: `${path}/download`, "data-testid": `download-${one.name}` }, t("export.download")),
         one.target === "gguf" || one.target === "ollama" ? el("a.btn.small", { href: `${path}/download?file=model.gguf`, "data-testid": `file-${one.name}` }, "model.gguf") : null));
-    } else if (one.error) made.append(el("p.what", { role: "alert" }, one.error.message));
+    } else if (one.error) made.append(el("p.what", { role: "alert" }, told(one.error)));
     return made;
   }
 
