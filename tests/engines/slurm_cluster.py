@@ -62,11 +62,11 @@ class Cluster:
         self._spawn("slurmctld", "-D", "-f", str(self.folder / "slurm.conf"))
         self._until(lambda: "UP" in self.ask("scontrol", "ping"), "slurmctld")
 
-    def kill(self, name: str) -> None:
-        """End one daemon as a crash would."""
+    def end(self, name: str) -> None:
+        """End one daemon, which writes down what it knows."""
         daemon = self.daemons.pop(name)
-        daemon.kill()
-        daemon.wait()
+        daemon.send_signal(signal.SIGTERM)
+        daemon.wait(30)
 
     def stop(self) -> None:
         """Cancel every job and end every daemon."""
