@@ -149,6 +149,10 @@ class _Session:
         resume = self._attempt["resume"]
         if resume:
             self._callback.planned_before = _planned(self._run.path / resume)
+            if trainer.args.device == torch.device("cpu", 0):
+                # What accelerate 1.15 calls the CPU of several processes; torch.load knows no such place, and
+                # transformers 5.17 loads the optimizer's state to it.
+                trainer.args.__dict__["_setup_devices"] = torch.device("cpu")
         compared = can_compare(self._job.stage.name, self._eval_rows)
         if compared and not self._learner.can_go_back and not resume and not self._job.hardware.zero:
             self._phase("evaluating", "Asking the held-out rows before training")
