@@ -131,6 +131,7 @@ class _Node:
         """Run this node's part until it ends, or until it has to."""
         plan = read_json(self.run.plan_json)
         env = process.environment(os.environ, plan.get("environment", []), slots, self.run.home)
+        env["FACTORY_NODE"] = str(self.rank)
         env |= network((self.job["launcher"]).get("interface"), link.own_address, env)
         argv = command_of_node(
             plan["training"],

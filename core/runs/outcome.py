@@ -43,8 +43,8 @@ class Said:
         elif kind == "done":
             self.done = True
             self.values = record.get("values") or {}
-        elif kind == "error" and str(record.get("code")).startswith("node_"):
-            # Another node's end explains what this one's training said when it lost it, and comes later.
+        elif kind == "error" and (self.code == "rank_lost" or str(record.get("code")).startswith("node_")):
+            # Another node's end explains what this one's training said when it lost it, and may come later.
             self.code, self.error = record.get("code"), record.get("message")
         elif kind == "error":
             self.code = self.code if self.error else record.get("code")

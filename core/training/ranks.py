@@ -222,7 +222,12 @@ def _nobodys(failed: Sequence[Child], problem: Exception | None) -> Finding:
 
 
 def _tell(run: Run, findings: Sequence[Finding]) -> None:
-    """Write what ended the run into its events, once all processes are gone."""
+    """Write what ended the run into its events, once all processes are gone; on another node, say it to node 0."""
+    if os.environ.get("FACTORY_NODE"):
+        sys.stdout.write(
+            "".join(f"{one.message}\n" for one in findings)
+        )  # its last words, which core.nodes sends
+        return
     from core.runs.cards import card_for
     from core.runs.checkpoints import clean
     from core.runs.events import Error, EventWriter

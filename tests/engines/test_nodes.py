@@ -155,12 +155,26 @@ def test_a_machine_that_dies_ends_the_run_with_that_reason_within_30_seconds(pai
     began = time.monotonic()
     for pid in {other.pid, *holders_of(run.path / "nodes" / "1.alive")}:
         os.kill(pid, signal.SIGKILL)
+    other.communicate()
     status = over(run, 60.0)
     assert time.monotonic() - began < 30
     assert status.state == "failed" and status.fault in ("node_lost", "node_failed"), (
         f"{status.record}{logs(run)}"
     )
     assert "Node 1" in str(status.reason)
+    assert_clean(run)
+
+
+def test_a_rank_that_dies_on_the_other_machine_is_told_with_its_reason(pair, job):
+    run = pair.train({**job, "train": {**job["train"], "max_steps": 5000}})
+    other = pair.factory(1, "node", run.id, "--rank", "1")
+    until(run, has(run, "metric"), 240.0)
+    rank = max(holders_of(run.path / "nodes" / "1.alive"))
+    os.kill(rank, signal.SIGKILL)
+    status = over(run, 60.0)
+    assert (status.state, status.fault) == ("failed", "node_failed"), f"{status.record}{logs(run)}"
+    assert "failed: rank 1 of the" in str(status.reason) and "killed by signal 9" in str(status.reason)
+    assert other.wait(60) != 0
     assert_clean(run)
 
 
