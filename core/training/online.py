@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -102,6 +103,11 @@ def check_batch(context: Context) -> None:
         )
 
 
+def _whole_groups(batch: int, group: int) -> int:
+    """Answers in a batch of held-out prompts: trl 1.12 takes whole groups only."""
+    return max(1, math.ceil(batch / group)) * group
+
+
 def _sampling(spec: grpo.Spec | rloo.Spec) -> dict[str, Any]:
     return {
         "max_completion_length": spec.max_completion_length,
@@ -148,6 +154,7 @@ def grpo_settings(context: Context) -> dict[str, Any]:
     return {
         **common_arguments(context),
         **_sampling(spec),
+        "per_device_eval_batch_size": _whole_groups(context.job.train.batch_size or 1, spec.num_generations),
         "loss_type": spec.loss,
         "importance_sampling_level": spec.importance_sampling,
         "epsilon_high": spec.epsilon_high,
@@ -162,6 +169,7 @@ def rloo_settings(context: Context) -> dict[str, Any]:
     return {
         **common_arguments(context),
         **_sampling(spec),
+        "per_device_eval_batch_size": _whole_groups(context.job.train.batch_size or 1, spec.num_generations),
         "normalize_advantages": spec.algorithm == "reinforce++",
         "reward_weights": [reward.weight for reward in context.job.rewards],
     }

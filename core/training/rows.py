@@ -19,9 +19,20 @@ def rows_for(job: JobSpec, run_home: Path, tokenizer: Any, emit: Callable[[Event
     `run_home` is the home folder; `emit` takes each finding about the data as a warning event. Raises FactoryError
     when the data cannot be read, does not fit the stage, or leaves nothing to learn.
     """
+    cache = run_home / "cache" / "rows"
+    needs = stage_module(job.stage.name).NEEDS
+
+    def tell(finding: Finding) -> None:
+        emit(as_event(finding))
+
+    return prepare(job.data_settings, needs, tokenizer, settings_of(job), cache, tell)
+
+
+def settings_of(job: JobSpec) -> PrepareSettings:
+    """What rows are prepared by, besides the data part of the job."""
     stage: Any = job.stage
     needs = stage_module(stage.name).NEEDS
-    settings = PrepareSettings(
+    return PrepareSettings(
         max_length=stage.max_prompt_length if "prompt" in needs else stage.max_length,
         packing=getattr(stage, "packing", False),
         split_long=stage.name == "pretrain",
@@ -30,9 +41,6 @@ def rows_for(job: JobSpec, run_home: Path, tokenizer: Any, emit: Callable[[Event
         seed=job.train.seed,
         stage=stage.name,
     )
-    plain = job.data_settings
-    cache = run_home / "cache" / "rows"
-    return prepare(plain, needs, tokenizer, settings, cache, lambda finding: emit(as_event(finding)))
 
 
 def as_event(finding: Finding) -> Warn:

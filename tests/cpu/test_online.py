@@ -166,3 +166,15 @@ def test_the_mean_reward_rises_and_does_not_with_learning_rate_zero(
     assert done["code"] == 0, done["events"][-1]
     rewards = metrics(done, "reward/mean")
     assert (sum(rewards[-5:]) / 5 - sum(rewards[:5]) / 5 > 0.1) is learns
+
+
+@pytest.mark.parametrize("stage", ["grpo", "rloo"])
+def test_held_out_prompts_are_answered_in_whole_groups(
+    zygote: Zygote, tiny: str, home: Path, data: str, stage: str
+) -> None:
+    """trl refuses a batch of held-out answers that is no whole groups, though the training batches are."""
+    asked = job(tiny, data, {"name": stage, "num_generations": 8}, train={"max_steps": 1, "eval_steps": 1})
+    asked["data"] = {"path": data, "eval": 0.2}
+    done = zygote.call("tests.cpu.jobs:train", job=asked, home=str(home))
+    assert done["code"] == 0, done["events"][-1]
+    assert any("eval_reward/mean" in event.get("values", {}) for event in done["events"])
