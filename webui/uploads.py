@@ -162,7 +162,12 @@ class _Part:
             )
         os.fchmod(self._file, 0o644)
         os.fsync(self._file)
-        if replace:
+        if replace and target.exists():
+            trash = target.parent.parent / "trash" / "data"
+            os.link(
+                target, _place_in(trash, target.name)
+            )  # the old file is in the trash before it loses its name
+            sync_folder(trash)
             self.path.replace(target)
         else:
             try:
@@ -184,16 +189,19 @@ def delete(settings: Settings, name: str) -> tuple[Stored, Path]:
         text = f"{file.path.name} is in use by run {users[0]}: stop the run first, or let it end."
         raise refuse("data_in_use", text, value=file.path.name, runs=users)
     trash = settings.home / "trash" / "data"
-    target = trash / file.path.name
     try:
-        trash.mkdir(parents=True, exist_ok=True)
-        if target.exists():
-            target = trash / f"{time.time_ns()}-{file.path.name}"
+        target = _place_in(trash, file.path.name)
         file.path.rename(target)
         sync_folder(file.path.parent)
     except OSError as error:
         raise refusal(error, trash) from error
     return file, target
+
+
+def _place_in(trash: Path, name: str) -> Path:
+    """A free name in the trash."""
+    trash.mkdir(parents=True, exist_ok=True)
+    return trash / f"{time.time_ns()}-{name}" if (trash / name).exists() else trash / name
 
 
 def _live_users(settings: Settings, path: Path) -> list[str]:

@@ -87,6 +87,14 @@ def test_a_run_answers_beside_its_base_and_what_is_said_of_it_becomes_rows(
     expect(page.get_by_test_id("answer-speed").first).to_contain_text("tokens/s")
     shot(page, "chat_desktop_light")
     assert violations(page) == []
+    # nothing to send is told, and the talk outlives a reload of its tab
+    page.get_by_test_id("chat-send").click()
+    expect(page.get_by_text("Write a message first")).to_be_visible()
+    page.reload(wait_until="commit")
+    page.wait_for_selector("[data-started]")
+    expect(page.get_by_test_id("question")).to_have_text("You asked: Is lamp 3 lit?")
+    expect(page.get_by_test_id("answer").first).to_have_text(ANSWER)
+    expect(page.get_by_test_id("answer-speed").first).to_contain_text("tokens/s")
     # what somebody thinks of it
     page.get_by_test_id("good").first.click()
     expect(page.get_by_test_id("good").first).to_have_attribute("aria-pressed", "true")

@@ -62,6 +62,21 @@ def test_a_name_that_is_taken_keeps_both(board: Board, page: Page, watcher):
     assert {path.name for path in (board.home / "data").glob("twice*")} == {"twice.jsonl", "twice-2.jsonl"}
 
 
+def test_a_name_that_is_taken_can_be_replaced_and_the_old_file_is_in_the_trash(
+    board: Board, page: Page, watcher
+):
+    watcher.allow("409")
+    for text in ("old", "new"):
+        ready(page, board.url("/data"))
+        page.evaluate(DROP, ["mine.jsonl", f'{{"text": "{text}"}}\n'])
+        if text == "new":
+            expect(page.get_by_test_id("ask")).to_contain_text("goes to the trash")
+            page.get_by_test_id("ask-other").click()
+        page.wait_for_url("**/data?file=*")
+    assert '"new"' in (board.home / "data" / "mine.jsonl").read_text("utf-8")
+    assert '"old"' in (board.home / "trash" / "data" / "mine.jsonl").read_text("utf-8")
+
+
 def test_what_is_dropped_is_told_with_its_reason_and_line(board: Board, page: Page):
     good = '{"prompt": "How much?", "completion": "Two."}\n'
     sent(page, board, "bad.jsonl", good * 3 + '{"prompt": "x", "completion": ""}\nnot json\n' + good)

@@ -34,13 +34,14 @@ def run(zygote: Zygote, tiny: str, tmp_path: Path) -> Run:
 
 
 @pytest.mark.slow
-def test_a_run_becomes_a_gguf_file_by_two_clicks_and_the_download_loads(
+def test_a_run_becomes_a_gguf_file_by_three_clicks_and_the_download_loads(
     run: Run, tab: Any, zygote: Zygote, tmp_path: Path
 ) -> None:
     with a_board(run.home) as board:
         page: Page = tab(board, f"/run?id={run.id}")
         page.get_by_test_id("export").click()
-        page.get_by_role("menuitem", name="GGUF, 8 bits").click()
+        page.get_by_role("menuitem", name="GGUF").click()
+        page.get_by_test_id("export-go").click()
         row = page.get_by_test_id("export-gguf-q8_0")
         expect(row).to_be_visible()
         expect(page.get_by_test_id("file-gguf-q8_0")).to_be_visible(timeout=120_000)

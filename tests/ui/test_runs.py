@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.ui.conftest import PHONE, Board, a_board, ready
+from tests.ui.conftest import PHONE, Board, Watcher, a_board, ready
 from tests.ui.made import alive, make_run
 
 NODES = "document.querySelectorAll('*').length"
@@ -157,3 +157,11 @@ def test_on_a_phone_each_run_is_a_card(board: Board, tab: Callable[..., Page]):
     expect(first.locator(".name a")).to_be_in_viewport()
     expect(first.get_by_test_id("state")).to_be_in_viewport()
     assert page.evaluate(NODES) < 1800
+
+
+def test_a_comparison_says_which_of_its_runs_are_not_there(board: Board, page: Page, watcher: Watcher):
+    watcher.allow("status of 40[34]|status of 422")
+    made = make_run(board.home, "still-here")
+    ready(page, board.url(f"/compare?ids={made.id},20200101-000000-gone-0000"))
+    expect(page.get_by_test_id("compare-unknown")).to_contain_text("20200101-000000-gone-0000")
+    expect(page.get_by_test_id("picker").get_by_role("checkbox", checked=True)).to_have_count(1)

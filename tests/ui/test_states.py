@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from core.runs.folder import Run
-from tests.ui.conftest import Board, a_board, ready
+from tests.ui.conftest import Board, Watcher, a_board, ready, shot, violations
 from tests.ui.made import alive, append, make_run
 
 
@@ -94,6 +95,10 @@ def test_a_failed_run_says_why_and_what_to_try(board: Board, show: Callable[[Run
     expect(card.get_by_test_id("retry-change")).to_be_enabled()
     assert buttons(page) == ["Retry with a change", "Resume"]
     expect(page.get_by_test_id("retry")).to_have_attribute("href", f"/new?from={run.id}")
+    page.get_by_test_id("retry").click()
+    page.wait_for_url("**/new")
+    expect(page.get_by_test_id("yaml")).to_have_value(re.compile("stage: sft"))
+    expect(page.locator("#f-stage input:checked")).to_have_value("sft")
 
 
 def test_a_finished_run_shows_before_and_after(board: Board, show: Callable[[Run], Page]):
@@ -169,3 +174,27 @@ def test_a_run_that_is_not_there_says_so(board: Board, page: Page, watcher):
     expect(page.locator(".card.empty")).to_contain_text("This run is not here")
     ready(page, board.url("/run"))
     expect(page.locator(".card.empty")).to_contain_text("No run is named")
+
+
+def test_an_export_asks_for_its_settings_and_what_is_refused_stands_under_its_field(
+    board: Board, show: Callable[[Run], Page], watcher: Watcher
+):
+    watcher.allow("status of 422")
+    page = show(make_run(board.home, "becomes"))
+    page.get_by_test_id("export").click()
+    page.get_by_role("menuitem", name="Whole model").click()
+    form = page.get_by_test_id("export-form")
+    expect(form.get_by_label("Dtype")).to_have_value("auto")
+    form.get_by_test_id("export-shard_size").fill("0")
+    form.get_by_test_id("export-checkpoint").fill("last")
+    form.get_by_test_id("export-go").click()
+    expect(form.locator("[data-name=checkpoint] .told")).to_contain_text("checkpoint")
+    form.get_by_test_id("export-checkpoint").fill("")
+    form.get_by_test_id("export-go").click()
+    expect(form.locator("[data-name=shard_size] .told")).to_contain_text("Must be")
+    expect(form.locator("[data-name=checkpoint] .told")).to_have_count(0)
+    page.wait_for_timeout(200)
+    shot(page, "run_export_form")
+    assert violations(page) == []
+    page.keyboard.press("Escape")
+    expect(form).to_have_count(0)

@@ -75,6 +75,11 @@ def test_a_name_in_use_is_kept_unless_it_is_to_be_replaced(board, home):
     again = upload(board, "rows.jsonl", b'{"text": "new"}\n')
     assert (again.status_code, again.json()["error"]["code"]) == (409, "file_exists")
     assert "rows-2.jsonl" in again.json()["error"]["message"]
+    before = (home / "data" / "rows.jsonl").read_bytes()
+    assert upload(board, "rows.jsonl", b'{"text": "new"}\n', replace=True).status_code == 201
+    assert (home / "trash" / "data" / "rows.jsonl").read_bytes() == before
+    assert upload(board, "rows.jsonl", b'{"text": "newer"}\n', replace=True).status_code == 201
+    assert len(list((home / "trash" / "data").iterdir())) == 2
     assert upload(board, "rows.jsonl", b'{"text": "new"}\n', replace=True).status_code == 201
     assert (home / "data" / "rows.jsonl").read_bytes() == b'{"text": "new"}\n'
 

@@ -1,6 +1,7 @@
 // Talk to a trained model beside the one it came from: same question, same seed, both answers as they come.
 import { api, bytes, el, number, t, toast } from "./base.js";
 import { answer, stop } from "./chat/answers.js";
+import { keep, kept } from "./chat/kept.js";
 import { Panel } from "./chat/settings.js";
 import { Turn } from "./chat/turn.js";
 import { eachFrame, fill } from "./dom.js";
@@ -32,7 +33,10 @@ class ChatPage {
     this.running = null;
     this.panel = new Panel(state.settings);
     this.build(body, state);
+    const before = kept();
     this.choose();
+    if (before) this.restore(before);
+    addEventListener("pagehide", () => this.keep());
     document.addEventListener("keydown", (event) => { if (event.key === "Escape" && this.running && !document.querySelector("dialog[open], .menu")) this.stop(); });
   }
 
@@ -87,6 +91,31 @@ class ChatPage {
     this.input.focus({ preventScroll: true });
   }
 
+  /** Go on where this tab was, unless the address asks for somebody else. */
+  restore({ chosen, turns }) {
+    const isThere = (select, value) => [...select.options].some((one) => one.value === value);
+    const asked = new URLSearchParams(location.search);
+    if ((asked.has("id") || asked.has("model")) && this.who.select.value !== chosen.who) return;
+    if (!isThere(this.who.select, chosen.who)) return;
+    this.who.select.value = chosen.who;
+    this.chosen();
+    for (const name of ["step", "beside"]) if (isThere(this[name].select, chosen[name])) this[name].select.value = chosen[name];
+    fill(this.log);
+    for (const { question, columns, answers } of turns) {
+      const turn = new Turn(question, columns, this);
+      this.turns.push(turn);
+      this.log.append(turn.element);
+      for (const [at, one] of answers.entries()) turn.answers[at].recall(one);
+      for (const one of turn.answers) one.drawTools();
+    }
+    this.buttons();
+    this.log.scrollTop = this.log.scrollHeight;
+  }
+
+  keep() {
+    keep({ who: this.who.select.value, step: this.step.select.value, beside: this.beside.select.value }, this.turns);
+  }
+
   chosen(step = null) {
     const one = this.speaker;
     const finished = one.finished ? [el("option", { value: one.key }, t("chat.finished"))] : [];
@@ -119,6 +148,7 @@ class ChatPage {
   begin() {
     this.stop(true);
     this.turns = [];
+    this.keep();
     this.draw();
   }
 
@@ -156,7 +186,12 @@ class ChatPage {
 
   async ask(text, { anew = false } = {}) {
     const question = text.trim();
-    if (!question || this.running) return;
+    if (this.running) return;
+    if (!question) {
+      toast(t("chat.write_first"));
+      this.input.focus();
+      return;
+    }
     const columns = this.columns;
     const turn = new Turn(question, columns, this);
     if (!this.turns.length) fill(this.log);
@@ -175,6 +210,7 @@ class ChatPage {
     if (signal.aborted && !this.turns.includes(turn)) return;
     this.running = null;
     for (const one of turn.answers) one.drawTools();
+    this.keep();
     const problem = ended.find((one) => one instanceof Error);
     if (problem && this.panel.show(problem.findings ?? [])) this.input.value ||= question;
     else this.panel.show([]);

@@ -18,19 +18,22 @@ export async function start(root) {
     const told = await api(`/compare${query({ ids: ids.join(",") })}`);
     return await new ComparePage(root, body, told).begin();
   } catch (reason) {
-    fill(body, el("div.box.err", { role: "alert" }, reason.message));
-    return picker(root, body.appendChild(el("div")), []);
+    fill(body, reason.code === "run_not_found" ? null : el("div.box.err", { role: "alert" }, reason.message)); // which are missing, the list says
+    return picker(root, body.appendChild(el("div.body-part")), ids);
   }
 }
 
 /** Which runs to compare, where the address does not say. */
 async function picker(root, body, chosen) {
   const { runs } = await api("/runs");
+  const known = new Set(runs.map((run) => run.id));
+  const unknown = chosen.filter((id) => !known.has(id));
+  if (unknown.length) body.before(el("div.box.warn", { role: "status", "data-testid": "compare-unknown" }, t("compare.unknown", { ids: unknown.join(", ") })));
   if (runs.length < 2) {
     fill(body, el("section.card.empty", { "data-testid": "picker" }, el("h2", {}, t("compare.too_few")), el("p.sub", {}, t("compare.too_few_text")), el("p.actions", {}, el("a.btn.primary", { href: "/new" }, t("nav.new")))));
     return;
   }
-  const picked = new Set(chosen);
+  const picked = new Set(chosen.filter((id) => known.has(id)));
   const search = el("input.field", { type: "search", placeholder: t("runs.search"), "aria-label": t("runs.search"), oninput: later(draw, 80) });
   const list = el("ul.pick-list");
   const go = el("button.btn.primary", { type: "button", "data-testid": "compare-go", onclick: () => { location.href = `/compare${query({ ids: [...picked].join(",") })}`; } });

@@ -1,7 +1,7 @@
 // The data folder: bring files, see what they hold, and every token of the first rows as the model will get it.
 import { ago, api, bytes, el, t, toast } from "./base.js";
 import { DataFile } from "./data/file.js";
-import { upload } from "./data/upload.js";
+import { again, upload } from "./data/upload.js";
 import { ask, fill, query, sign } from "./dom.js";
 import { moment } from "./words.js";
 
@@ -76,10 +76,10 @@ class DataPage {
     if (files.length === 1 && last) location.href = `/data${query({ file: last.path })}`;
   }
 
-  async sendOne(file, name = file.name.replace(NOT_IN_NAMES, "_")) {
+  async sendOne(file, name = file.name.replace(NOT_IN_NAMES, "_"), replace = false) {
     const share = el("i");
     const told = el("b");
-    const sending = upload(`/data${query({ name })}`, file, (sent, all) => {
+    const sending = upload(`/data${query({ name, replace: replace || null })}`, file, (sent, all) => {
       share.style.width = `${(100 * sent) / (all || 1)}%`;
       fill(told, `${bytes(sent)} / ${bytes(all)}`);
     });
@@ -90,9 +90,9 @@ class DataPage {
       toast(t("data.sent", { name: answer.file.name }), "ok");
       return answer.file;
     } catch (reason) {
-      const free = reason.code === "file_exists" && reason.findings[0]?.params?.free;
-      if (free && (await ask({ title: t("data.exists", { name }), text: t("data.exists_text", { free }), yes: t("data.keep_both") }))) return this.sendOne(file, free);
-      if (!free && reason.code !== "aborted") toast(reason.message, "err");
+      const next = await again(reason, name);
+      if (next?.name) return this.sendOne(file, next.name, next.replace);
+      if (!next && reason.code !== "aborted") toast(reason.message, "err");
       return null;
     } finally {
       line.remove();

@@ -107,8 +107,9 @@ function close(back = false) {
 document.addEventListener("click", (event) => open && !open.menu.contains(event.target) && close());
 window.addEventListener("resize", () => close());
 
-/** Asks before something is done. Resolves to false, or to true (or to the fields' values where there are fields). */
-export function ask({ title, text, yes, danger = false, fields = [] }) {
+/** Asks before something is done. Resolves to false, or to true (or to the fields' values where there are fields);
+ * to "other" where there is another way to do it, and that was chosen. */
+export function ask({ title, text, yes, other = null, danger = false, fields = [] }) {
   return new Promise((resolve) => {
     const inputs = fields.map((one) => el(one.long ? "textarea.field" : "input.field", { id: `ask-${one.name}`, name: one.name, value: one.value ?? "", maxlength: one.most, rows: one.long ? 5 : null, placeholder: one.placeholder, autocomplete: "off" }));
     const form = el("form", { method: "dialog" },
@@ -117,13 +118,14 @@ export function ask({ title, text, yes, danger = false, fields = [] }) {
       fields.map((one, at) => el("label.ask-field", { for: `ask-${one.name}` }, el("span", {}, one.label), inputs[at])),
       el("div.btns", {},
         el("button.btn", { type: "button", value: "no", onclick: () => dialog.close("no") }, t("ask.cancel")),
+        other ? el("button.btn.danger", { type: "button", "data-testid": "ask-other", onclick: () => dialog.close("other") }, other) : null,
         el(`button.btn.${danger ? "danger.solid" : "primary"}`, { type: "submit", value: "yes", "data-testid": "ask-yes" }, yes)));
     const dialog = el("dialog.ask", { "aria-labelledby": "ask-heading", "data-testid": "ask" }, form);
     document.body.append(dialog);
     dialog.addEventListener("close", () => {
       dialog.remove();
       const values = Object.fromEntries(fields.map((one, at) => [one.name, inputs[at].value]));
-      resolve(dialog.returnValue === "yes" && (fields.length ? values : true));
+      resolve(dialog.returnValue === "other" ? "other" : dialog.returnValue === "yes" && (fields.length ? values : true));
     });
     form.addEventListener("submit", () => { dialog.returnValue = "yes"; });
     dialog.showModal();

@@ -62,8 +62,16 @@ class Answer {
     this.drawTools();
   }
 
+  /** As it was before the page was loaded again. */
+  recall({ text, done, asked, told }) {
+    Object.assign(this, { text, asked });
+    if (done.reason === "failed") this.fail({ message: told });
+    else this.finish(done.tokens === undefined ? null : { ...done, text });
+  }
+
   fail(reason) {
     this.done = { reason: "failed" };
+    this.told = reason.message;
     fill(this.body, el("div.box.err", { role: "alert", "data-testid": "answer-error" }, reason.message));
   }
 

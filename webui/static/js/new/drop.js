@@ -1,5 +1,7 @@
 // Drop a file: it is uploaded with its progress, looked at, and the form follows what it holds.
-import { Refusal, bytes, el, icon, t, toast } from "../base.js";
+import { bytes, el, icon, t, toast } from "../base.js";
+import { again, upload } from "../data/upload.js";
+import { query } from "../dom.js";
 
 const UP = "M12 16V5m0 0L8 9m4-4 4 4M5 16v2.5h14V16";
 
@@ -20,37 +22,22 @@ export function drop(form) {
   zone.addEventListener("drop", (event) => { event.preventDefault(); take([...event.dataTransfer.files]); });
 }
 
-async function send(form, file, state, bar) {
+async function send(form, file, state, bar, name = file.name, replace = false) {
   state.textContent = t("new.drop.sending", { name: file.name, size: bytes(file.size) });
   bar.hidden = false;
   try {
-    const told = await upload(file, (share) => { bar.firstChild.style.width = `${100 * share}%`; });
+    const sending = upload(`/data${query({ name, replace: replace || null })}`, file, (sent, all) => { bar.firstChild.style.width = `${(100 * sent) / (all || 1)}%`; });
+    const { file: { path } } = await sending.answered;
     form.tell("files");
-    const path = told.file?.path ?? told.path;
     const others = (form.values.data ?? []).filter((one) => !one.startsWith("data/samples/"));
     await form.change({ data: [...new Set([...others, path])] }, { fill: true });
     form.tell("data-chosen");
   } catch (refusal) {
-    toast(refusal.message, "err");
+    const next = await again(refusal, name);
+    if (next?.name) await send(form, file, state, bar, next.name, next.replace);
+    else if (!next) toast(refusal.message, "err");
   } finally {
     bar.hidden = true;
     bar.firstChild.style.width = "0";
   }
-}
-
-/** POST the raw bytes; fetch cannot tell how far an upload is. */
-function upload(file, progress) {
-  return new Promise((resolve, reject) => {
-    const asked = new XMLHttpRequest();
-    asked.open("POST", `/api/data?name=${encodeURIComponent(file.name)}`);
-    asked.upload.addEventListener("progress", (event) => event.lengthComputable && progress(event.loaded / event.total));
-    asked.addEventListener("load", () => {
-      let read = null;
-      try { read = JSON.parse(asked.responseText); } catch { /* told below */ }
-      if (asked.status < 300 && read) resolve(read);
-      else reject(new Refusal(asked.status, read?.error ?? { message: `${asked.status} ${asked.statusText}` }));
-    });
-    asked.addEventListener("error", () => reject(new Error(t("board.offline"))));
-    asked.send(file);
-  });
 }

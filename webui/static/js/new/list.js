@@ -1,5 +1,6 @@
 // Lists of objects: rewards, and the settings of each of several sources. Fields come from the spec.
 import { el, has, icon, sentence, t } from "../base.js";
+import { control } from "../control.js";
 import { fixButton } from "./marks.js";
 import { same } from "./typed.js";
 
@@ -98,28 +99,7 @@ function item(id, form, row, at, { set, remove }) {
     el("div.item-head", {}, el("h3", {}, title), remove
       ? el("button.tool", { type: "button", "aria-label": t("new.list.remove", { name: title }), title: t("new.list.remove", { name: title }), onclick: remove }, icon(CROSS, { size: 15 }))
       : null),
-    el("div.item-grid", {}, lead.filter((one) => row.kind || one.name !== "path").map((one) => input(id, at, one, shown(one), set))),
+    el("div.item-grid", {}, lead.filter((one) => row.kind || one.name !== "path").map((one) => control(`${id}-${at}-${one.name}`, one, shown(one), set))),
     rest.length ? el("details", { open: rest.some(changed) }, el("summary", {}, t("new.list.rest", { count: rest.length })),
-      el("div.item-grid", {}, rest.map((one) => input(id, at, one, shown(one), set)))) : null);
-}
-
-function input(id, at, field, value, set) {
-  const name = `${id}-${at}-${field.name}`;
-  const change = (read) => (event) => set(field.name, read(event.target));
-  const common = { id: name, "data-testid": name };
-  let made;
-  if (field.widget === "check")
-    made = el("input", { ...common, type: "checkbox", checked: value === true, oninput: change((one) => one.checked) });
-  else if (field.widget === "radio" || field.widget === "choice")
-    made = el("select.field", { ...common, onchange: change((one) => one.value) },
-      field.nullable ? el("option", { value: "" }, t("form.preset")) : null,
-      field.choices.map((one) => el("option", { value: one, selected: one === value }, one)));
-  else if (field.widget === "lines" || field.widget === "pairs" || field.long)
-    made = el("textarea.field", { ...common, rows: field.long ? 5 : 2, value: value ?? "", oninput: change((one) => one.value) });
-  else
-    made = el("input.field", { ...common, type: "text", inputmode: field.widget === "number" ? "decimal" : null, value: value ?? "", oninput: change((one) => one.value) });
-  const about = el("span.about", {}, [field.help, ...field.facts].join(" · "));
-  const text = el("span.l", {}, field.label);
-  return el(`label.cell${field.widget === "check" ? ".check" : ""}${field.long ? ".whole" : ""}`, { "data-name": field.name, for: name },
-    field.widget === "check" ? [made, text] : [text, made], about);
+      el("div.item-grid", {}, rest.map((one) => control(`${id}-${at}-${one.name}`, one, shown(one), set)))) : null);
 }

@@ -1,6 +1,7 @@
 // What the run became for others: a button that starts an export, how far each is, what was verified, downloads.
 import { api, bytes, el, t, toast, told } from "../base.js";
 import { fill, menuButton, put, sign } from "../dom.js";
+import { exportForm } from "./export-form.js";
 
 const OVER = new Set(["done", "failed", "cancelled"]);
 const PAUSE = 1000; // ms between two looks while something is being made
@@ -41,14 +42,14 @@ export class ExportsCard {
 
   menu() {
     if (!this.targets.length) this.look();
-    return this.targets.filter((one) => one.name !== "hub").map((one) => ({
-      label: t(`export.${one.name}`), about: one.refused ?? t(`export.${one.name}_help`), disabled: Boolean(one.refused), run: () => this.begin({ name: one.name }),
+    return this.targets.map((one) => ({
+      label: t(`export.${one.name}`), about: one.refused ?? t(`export.${one.name}_help`), disabled: Boolean(one.refused), run: () => this.begin(one.name),
     }));
   }
 
-  async begin(wish) {
+  async begin(target) {
     try {
-      await api(`/runs/${this.page.id}/exports`, wish);
+      if (!(await exportForm(this.page.id, target))) return;
       toast(t("export.begun"), "ok");
       await this.look();
       this.element.scrollIntoView({ block: "nearest", behavior: "smooth" });
