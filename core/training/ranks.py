@@ -108,7 +108,8 @@ def main(words: Sequence[str]) -> int:
     except Exception as failure:
         problem = failure
     finally:
-        shutil.rmtree(logs, ignore_errors=True)
+        for folder in (logs, logs.with_name("extensions")):
+            shutil.rmtree(folder, ignore_errors=True)
     code, findings = verdict(run, ranks, problem)
     if code in (FAILED, REFUSED):
         _tell(run, findings)
@@ -137,6 +138,8 @@ def launch(words: Sequence[str], ranks: Ranks, logs: Path) -> None:
     # The first one writes to the run's log itself; what the others say comes with their number before it.
     arguments.tee = ",".join(f"{number}:3" for number in range(1, count)) or "0"
     os.environ["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"] = "[rank ${rank}] "
+    # What DeepSpeed compiles stays with this run: the lock of a build that was killed would hang every later one.
+    os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(logs.with_name("extensions")))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // count)))
     torchrun.run(arguments)
 

@@ -21,7 +21,7 @@ from core.methods.adapter import CHANGING_BASE, AdapterSpec
 from core.runs import checkpoints, events
 from core.runs.folder import Run
 from core.stages import stage_module
-from core.training import trackers
+from core.training import spread, trackers
 from core.training.callbacks import RunCallback
 from core.training.context import Context
 from core.training.model import load_tokenizer
@@ -70,6 +70,7 @@ class _Session:
         """Tokenizer and rows."""
         job = self._job
         set_seed(job.train.seed)
+        spread.prepare(job, gpu=self._gpu)
         self._phase("loading", f"Loading {job.model.name}")
         self._tokenizer = first_alone(
             self._run, self._world, "model", lambda: load_tokenizer(job.model, self._run.home)

@@ -2,8 +2,42 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from pathlib import Path
 from typing import Any
+
+from core.job.spec import JobSpec
+
+
+def prepare(job: JobSpec, *, gpu: bool) -> None:
+    """Before the libraries connect the processes: what DeepSpeed has to be told, and nobody else to pay for.
+
+    On a CPU DeepSpeed 0.19 would compile a shortcut through shared memory first (24 s on two cores, with a lock file
+    that hangs later runs when its maker dies), in which a process waits for ever for one that is gone; gloo does not.
+    """
+    if not gpu and job.hardware.sharing != "none":
+        import torch
+
+        # transformers 5.17 has each process load its optimizer to "cpu:0", which torch 2.13 does not know for a CPU.
+        torch.serialization.register_package(
+            9, lambda stored: None, lambda stored, place: stored if place.startswith("cpu:") else None
+        )
+    if not job.hardware.zero:
+        import accelerate.utils.other
+
+        # accelerate 1.15 imports DeepSpeed to see whether a model is one of its engines, which none is here.
+        accelerate.utils.other.is_deepspeed_available = lambda: False
+        return
+    # DeepSpeed 0.19 calls torch 2.13's collectives by their old names, four lines in the log at every step.
+    warnings.filterwarnings("ignore", "`torch.distributed.", FutureWarning)
+    if not gpu:
+        os.environ.setdefault(
+            "DS_ACCELERATOR", "cpu"
+        )  # or it looks for other devices, and says so in every log
+        import deepspeed
+
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 def is_spread(model: Any) -> bool:
