@@ -205,7 +205,8 @@ class _Session:
         self._writer.emit(result_of(self._job.stage.name, history, count, base, best))
 
     def _weights(self) -> Any:
-        return self._engine.load(self._job, self._run.home, gpu=self._gpu, task=self._stage.TASK)
+        with spread.loaded_whole():
+            return self._engine.load(self._job, self._run.home, gpu=self._gpu, task=self._stage.TASK)
 
     def _watch(self, model: Any) -> RunCallback:
         train = self._job.train

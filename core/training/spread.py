@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,22 @@ def prepare(job: JobSpec, *, gpu: bool) -> None:
         import deepspeed
 
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+
+
+@contextlib.contextmanager
+def loaded_whole() -> Iterator[None]:
+    """Load a model whole in every process, as the first one was; it is spread out when the trainer takes it.
+
+    Once a trainer's settings name DeepSpeed's stage 3, transformers 5.17 would spread every model that is loaded.
+    """
+    from transformers.integrations import deepspeed
+
+    kept = deepspeed._hf_deepspeed_config_weak_ref
+    deepspeed._hf_deepspeed_config_weak_ref = None
+    try:
+        yield
+    finally:
+        deepspeed._hf_deepspeed_config_weak_ref = kept
 
 
 def is_spread(model: Any) -> bool:
