@@ -17,6 +17,7 @@ ALLOWED_SKIPS: dict[str, str] = {
     "tests/faults/*": "needs root",
     "tests/faults/test_nodes.py*": "needs Linux",
     "tests/engines/test_slurm.py*": "apt-get install --no-install-recommends slurmctld slurmd slurm-client munge",
+    "tests/engines/test_deepspeed.py*": "factory env install deepspeed",
     "tests/engines/test_nodes.py*": "apt-get install --no-install-recommends",
     "tests/engines/test_unsloth.py*": "factory env install unsloth",
     "tests/cpu/test_trackers.py*": "is not installed",  # trackers are no part of requirements.txt

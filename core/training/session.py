@@ -130,6 +130,8 @@ class _Session:
                 frozen_copy=lambda: self._weights().requires_grad_(False),
             )
         )
+        if self._world.first:
+            spread.keep_settings(trainer.args, self._run.path)
         if not self._gpu:
             _in_full_precision(trainer.model)
         trainer.remove_callback(PrinterCallback)  # our callback writes the log's lines

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from core.job.spec import JobSpec
+from core.runs.storage import write_json
 
 
 def prepare(job: JobSpec, *, gpu: bool) -> None:
@@ -40,6 +41,14 @@ def prepare(job: JobSpec, *, gpu: bool) -> None:
         import deepspeed
 
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+
+
+def keep_settings(arguments: Any, folder: Path) -> None:
+    """Write what the trainer was told of sharing the work into the run: deepspeed.json or fsdp.json."""
+    if arguments.deepspeed:
+        write_json(folder / "deepspeed.json", arguments.deepspeed)
+    elif arguments.fsdp:
+        write_json(folder / "fsdp.json", arguments.fsdp_config)
 
 
 @contextlib.contextmanager

@@ -82,7 +82,8 @@ def test_two_processes_are_one_with_twice_the_accumulation(
 def test_so_they_are_in_every_other_stage(
     zygote: Zygote, tiny: str, home: Path, tmp_path: Path, stage: str, method: str
 ) -> None:
-    check(zygote, home, both(stage, method, tiny, tmp_path, TWO))
+    # kto's reference point is a mean over the rows of all processes at once, which one process sees in two halves.
+    check(zygote, home, both(stage, method, tiny, tmp_path, TWO), 0.03 if stage == "kto" else NEAR)
 
 
 @pytest.mark.slow
