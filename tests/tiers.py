@@ -19,7 +19,9 @@ ALLOWED_SKIPS: dict[str, str] = {
     "tests/engines/test_slurm.py*": "apt-get install --no-install-recommends slurmctld slurmd slurm-client munge",
     "tests/engines/test_deepspeed.py*": "factory env install deepspeed",
     "tests/engines/test_nodes.py*": "apt-get install --no-install-recommends",
+    "tests/engines/*": "needs root",
     "tests/engines/test_unsloth.py*": "factory env install unsloth",
+    "tests/engines/test_ssh.py*": "apt-get install --no-install-recommends",
     "tests/cpu/test_trackers.py*": "is not installed",  # trackers are no part of requirements.txt
     "tests/security/*": "needs root",
 }

@@ -292,7 +292,7 @@ def _said_items(field: Field, value: Any) -> Any:
 
 
 def _shown_lines(field: Field, value: Any) -> str:
-    return "\n".join(_word(one) for one in value) if isinstance(value, list) else ""
+    return "\n".join(filter(None, map(_word, value))) if isinstance(value, list) else ""
 
 
 def _said_lines(field: Field, value: Any) -> Any:

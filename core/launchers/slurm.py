@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 CHECKOUT = Path(__file__).resolve().parents[2]
 SCRIPT = "slurm.sh"
 """Name of the batch script in the run folder."""
+STOP_SIGNAL = "URG"
+"""What asks a job's nodes to save and stop (core/nodes/slurm_node.py): every other process of theirs ignores it."""
 NOTICE = 120
 """Seconds before its time limit at which Slurm tells a job to save and stop."""
 SHORTEST = 10
@@ -42,14 +44,12 @@ TimeLimit = Annotated[
     str,
     Field(
         pattern=r"^([0-9]{1,6}|[0-9]{1,4}:[0-9]{2}|[0-9]{1,4}:[0-9]{2}:[0-9]{2}|[0-9]{1,3}-[0-9]{1,2}(:[0-9]{2}){0,2})$",
-        json_schema_extra={"shape": "minutes, hours:minutes:seconds or days-hours"},
+        json_schema_extra={"shape": "minutes, hours:minutes:seconds or days-hours:minutes:seconds"},
     ),
 ]
 Memory = Annotated[
     str,
-    Field(
-        pattern=r"^[1-9][0-9]{0,8}[KMGT]?$", json_schema_extra={"shape": "a number with K, M, G or T, 64G"}
-    ),
+    Field(pattern=r"^[1-9][0-9]{0,8}[KMGT]$", json_schema_extra={"shape": "a number with K, M, G or T, 64G"}),
 ]
 Constraint = Annotated[
     str,
@@ -87,7 +87,7 @@ class Spec(LauncherSpec):
     """Quality of service."""
     reservation: SlurmName | None = None
     """Reservation whose nodes are used."""
-    time: TimeLimit | None = None
+    time: Annotated[int, Field(ge=1, le=1_000_000)] | TimeLimit | None = None
     """Longest run, 2-00:00:00 or minutes. Empty: the partition's limit. The run saves and stops shortly before."""
     gpus: bool = True
     """Whether each process gets a GPU of its node; false on nodes without GPUs."""
@@ -164,12 +164,12 @@ def _wishes(job: JobSpec) -> Iterator[str]:
     yield "--open-mode=append"
     yield "--no-requeue"
     if spec.time is None or minutes(spec.time) >= SHORTEST:
-        yield f"--signal=TERM@{NOTICE}"
+        yield f"--signal={STOP_SIGNAL}@{NOTICE}"
 
 
-def minutes(time: str) -> int:
+def minutes(time: str | int) -> int:
     """A time limit of Slurm's in whole minutes: `90`, `30:00`, `1:30:00`, `2-12`, `2-12:30:00`."""
-    days, _, rest = time.rpartition("-")
+    days, _, rest = str(time).rpartition("-")
     parts = [int(part) for part in rest.split(":")]
     if days:  # hours[:minutes[:seconds]]
         hours, count = ([*parts, 0])[:2]

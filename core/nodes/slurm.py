@@ -11,11 +11,13 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from core.job.spec import JobSpec
-from core.launchers.slurm import SCRIPT, script
+from core.launchers.slurm import SCRIPT, STOP_SIGNAL, script
 from core.nodes.asking import Answer, ask
+from core.nodes.slurm_node import end_of
 from core.nodes.slurm_words import Job, from_sacct, from_scontrol, from_squeue, how_it_ended, why_it_waits
 from core.runs import elsewhere
 from core.runs.events import Error, EventWriter, Phase, Warn
@@ -106,11 +108,14 @@ class Follower:
         """Ask a running job to save and stop, and cancel one that waits; whether Slurm took it."""
         if job.waiting:
             return ask(["scancel", self.number]).good
-        return ask(["scancel", "--signal=TERM", self.number]).good
+        return ask(["scancel", f"--signal={STOP_SIGNAL}", self.number]).good
 
     def end(self, job: Job) -> int:
         """Say how the job ended, and answer with the exit code that means the same."""
         elsewhere.over(self.run, job.state)
+        own = self.own_end()  # that of node 0; Slurm's own is the highest of all nodes'
+        if own is not None and job.state in ("COMPLETED", "FAILED"):
+            job = replace(job, state="COMPLETED" if own == 0 else "FAILED", exit=own, signal=None)
         if (told := how_it_ended(self.number, job)) is not None:
             self.writer.emit(Error(code=told[0], message=told[1]))
             return FAILED
@@ -132,6 +137,13 @@ class Follower:
             )
             self.writer.emit(Error(code="killed", message=text))
         return job.exit if job.exit in (FAILED, REFUSED) else FAILED
+
+    def own_end(self) -> int | None:
+        """How node 0's part of the job ended, if it could write that."""
+        try:
+            return int(end_of(self.run, self.number, 0).read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return None
 
     def _answers(self, well: bool, answer: Answer) -> None:
         """Tell once when Slurm stops answering, and once when it does again."""

@@ -23,28 +23,60 @@ PATIENCE = 900
 """Seconds for all nodes to meet; Slurm starts them together."""
 AFTER_FAULT = 5.0
 """Seconds that node 0 gets to write down what happened, before the end of another node makes srun kill it."""
+LAST = 60.0
+"""Seconds that node 0 waits for the ends of the others when all is well: its own end makes srun kill them."""
 
 
 def main(folder: str, given: Mapping[str, str] = os.environ) -> int:
     """Train as the node that Slurm says; the exit code of node 0 is the job's."""
     run = Run(Path(folder))
-    rank = int(given.get("SLURM_NODEID", "0"))
+    rank, nodes, number = (
+        int(given.get(name, "0")) for name in ("SLURM_NODEID", "SLURM_NNODES", "SLURM_JOB_ID")
+    )
     argv = [*node_command(run, rank, given), folder]
-    # A group of its own: srun signals whole groups, and a data loader's worker that got SIGTERM would end the step.
+    # A group of its own, for srun signals whole groups.
     child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, process_group=0)
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        child.send_signal(number)
+    def pass_on(signal_number: int, frame: FrameType | None) -> None:
+        child.send_signal(signal.SIGTERM)
 
-    signal.signal(signal.SIGTERM, pass_on)
+    # Slurm sends a signal to every process of a step, data loaders' workers too. SIGURG means nothing to any of them.
+    for one in (signal.SIGTERM, signal.SIGURG):
+        signal.signal(one, pass_on)
     code = child.wait()
     code = 128 - code if code < 0 else code
+    note_end(run, number, rank, code)
     if rank == 0:
+        if code in ORDERLY:
+            wait_for_others(run, number, nodes)
         return code
     if code in ORDERLY:
         return 0  # or srun would take an orderly stop here for a reason to kill node 0 while it saves
     time.sleep(AFTER_FAULT)
     return code
+
+
+def note_end(run: Run, number: int, rank: int, code: int) -> None:
+    """Write how this node's part of a job ended, for node 0 and for the follower."""
+    place = end_of(run, number, rank)
+    place.parent.mkdir(exist_ok=True)
+    half = place.with_suffix(".half")
+    half.write_text(str(code), encoding="ascii")
+    half.replace(place)
+
+
+def end_of(run: Run, number: int | str, rank: int) -> Path:
+    """The file that says how a node's part of a job ended."""
+    return run.path / "nodes" / f"slurm-{number}-{rank}.end"
+
+
+def wait_for_others(run: Run, number: int, nodes: int) -> None:
+    """Until all other nodes have ended, or for so long as they may take."""
+    deadline = time.monotonic() + LAST
+    while time.monotonic() < deadline:
+        if all(end_of(run, number, rank).exists() for rank in range(1, nodes)):
+            return
+        time.sleep(0.1)
 
 
 def node_command(run: Run, rank: int, given: Mapping[str, str]) -> list[str]:

@@ -13,11 +13,15 @@ from typing import Any
 
 import pytest
 
+from core.job.checks import check, refuse_errors
+from core.job.machine import this_machine
+from core.job.plan import make_plan
 from core.job.spec import JobSpec
 from core.launchers import slurm
 from core.runs import control, elsewhere, events
 from core.runs.folder import Run
 from core.runs.states import Status, read_status
+from tests.cpu.conftest import chats, write_rows
 from tests.engines.slurm_cluster import INSTALL, Cluster, cluster, missing
 from tests.faults.conftest import child, logs, over, supervisor, until
 
@@ -91,6 +95,61 @@ def test_a_job_on_two_nodes_trains_to_its_end(home, there):
     assert any("runs on n[1-2]" in text for text in texts), texts
     assert status.record["slots"] == []
     assert "#SBATCH --partition=cpu" in (run.path / "slurm.sh").read_text()
+    assert_gone(run, there)
+
+
+@pytest.fixture
+def real(tiny: str, tmp_path: Path) -> dict[str, Any]:
+    """A short job of a tiny model, on both nodes."""
+    return {
+        "model": tiny,
+        "data": write_rows(tmp_path / "chats.jsonl", chats(24)),
+        "stage": "sft",
+        "method": "full",
+        "train": {"max_steps": 4, "batch_size": 2, "logging_steps": 1, "learning_rate": 1e-3},
+        "evaluate": {"prompts": ["Hi?"], "max_new_tokens": 2},
+        "hardware": {"nodes": 2},
+        "launcher": {"name": "slurm", "gpus": False, "cpus_per_task": 1, "time": "30"},
+    }
+
+
+def train(home: Path, job: dict[str, Any]) -> Run:
+    """Hand a job in as `factory train` does."""
+    spec, machine = JobSpec.model_validate(job), this_machine()
+    refuse_errors(check(spec, machine, home))
+    plan = make_plan(spec, home, machine).model_dump(mode="json")
+    return control.submit(home, json.dumps(job), plan["job"], plan)
+
+
+def losses(run: Run) -> list[float]:
+    told = events.read_events(run.events)[0]
+    return [one.values["loss"] for one in told if one.event == "metric" and "loss" in one.values]
+
+
+def test_a_tiny_model_is_trained_by_two_nodes_as_by_two_processes(home, there, real):
+    run = train(home, real)
+    status = over(run, 240.0)
+    assert status.state == "succeeded", f"{status.reason}{logs(run)}"
+    same = train(home, {**real, "hardware": {"devices": 2}, "launcher": "local"})
+    assert over(same, 240.0).state == "succeeded", logs(same)
+    assert len(losses(run)) == 4 and losses(run) == pytest.approx(losses(same), rel=1e-5)
+    assert_gone(run, there)
+
+
+def test_a_real_training_is_stopped_and_goes_on_as_another_job_of_slurms(home, there, real):
+    run = train(home, {**real, "train": {**real["train"], "max_steps": 5000}})
+    until(run, told(run, '"metric"'), 240.0)
+    control.stop(run)
+    status = over(run, 120.0)
+    assert (status.state, bool(status.record["checkpoint"])) == ("stopped", True), (
+        f"{status.record}{logs(run)}"
+    )
+    assert_gone(run, there)
+    step = int(status.record["step"])
+    control.resume(run, [f"train.max_steps={step + 2}", "launcher.time=60"])
+    status = over(run, 240.0)
+    assert (status.state, status.attempt) == ("succeeded", 2), f"{status.reason}{logs(run)}"
+    assert "#SBATCH --time=60" in (run.path / "slurm.sh").read_text()
     assert_gone(run, there)
 
 

@@ -90,7 +90,7 @@ def test_every_field_is_an_option_of_the_script():
         "output": "log.txt",
         "open-mode": "append",
         "no-requeue": "",
-        "signal": "TERM@120",
+        "signal": "URG@120",
     }
     assert told.startswith("#!/bin/bash -l\n")
     assert "\nmodule load cuda/12.8\nmodule load gcc\n" in told
@@ -160,6 +160,8 @@ def _accepted(launcher: dict[str, Any]) -> str | None:
         ("time", "1:2:3:4"),
         ("memory", "64 GB"),
         ("memory", "0"),
+        ("memory", "64"),
+        ("time", 0),
         ("constraint", "a;b"),
         ("exclude", "--uid=0"),
         ("gpu_type", "a100:8"),
@@ -177,7 +179,15 @@ def test_values_that_are_more_than_a_value_are_refused(field, value):
 
 @pytest.mark.parametrize(
     ("time", "told"),
-    [("90", 90), ("30:00", 30), ("1:30:00", 90), ("2-12", 3600), ("2-12:30", 3630), ("2-12:30:00", 3630)],
+    [
+        ("90", 90),
+        (90, 90),
+        ("30:00", 30),
+        ("1:30:00", 90),
+        ("2-12", 3600),
+        ("2-12:30", 3630),
+        ("2-12:30:00", 3630),
+    ],
 )
 def test_time_limits_are_read_as_slurm_reads_them(time, told):
     assert Spec(time=time) and minutes(time) == told
