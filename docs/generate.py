@@ -1,7 +1,7 @@
 """Write the docs that are made from the code: python -m docs.generate. tests/unit/test_docs.py fails when it is due.
 
-docs/job.md, docs/cli.md, docs/metrics.md, and the tables between two marks in README.md, docs/rewards.md and
-docs/forecast.md.
+docs/job.md, docs/cli.md, docs/metrics.md, and the tables between two marks in README.md, docs/rewards.md,
+docs/engines.md and docs/forecast.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from unittest import mock
 
 from core.cli import build_app, main
-from core.engines import ENGINES
+from core.engines import ENGINES, unsloth
 from core.export import TARGETS
 from core.job.advice import TABLE
 from core.job.load import check_values
@@ -35,6 +35,8 @@ MARKS = ("<!-- works: made by docs/generate.py -->", "<!-- /works -->")
 REWARD_MARKS = ("<!-- rewards: made by docs/generate.py -->", "<!-- /rewards -->")
 TARGET_MARKS = ("<!-- targets: made by docs/generate.py -->", "<!-- /targets -->")
 CARD_MARKS = ("<!-- cards: made by docs/generate.py -->", "<!-- /cards -->")
+ENGINE_MARKS = ("<!-- engines: made by docs/generate.py -->", "<!-- /engines -->")
+LIMIT_MARKS = ("<!-- limits: made by docs/generate.py -->", "<!-- /limits -->")
 MADE = "<!-- Made by docs/generate.py from the code; change the code, then run: python -m docs.generate -->"
 
 
@@ -240,6 +242,30 @@ def cards_table() -> str:
     return "\n".join(lines)
 
 
+def engines_table() -> str:
+    """docs/engines.md's table: what each engine can do and how it comes here."""
+    lines = [_row(("engine", "stages", "methods", "strategies", "install")), "|" + "---|" * 5]
+    for name, engine in zip(ENGINES.names, ENGINES, strict=True):
+        if not engine.STAGES:
+            continue  # auto stands for another one
+        known = (
+            ", ".join(f"`{one}`" for one in part)
+            for part in (engine.STAGES, engine.METHODS, engine.STRATEGIES)
+        )
+        install = f"`factory env install {engine.ENVIRONMENT}`" if engine.ENVIRONMENT else "is here"
+        lines.append(_row((f"`{name}`", *known, install)))
+    return "\n".join(lines)
+
+
+def limits_table() -> str:
+    """docs/engines.md's table: what engine unsloth does not take."""
+    lines = [_row(("field", "why", "instead")), "|" + "---|" * 3]
+    for limit in unsloth.LIMITS:
+        instead = "engine trl" if limit.fix == "trl" else f"`{json.dumps(limit.fix)}`"
+        lines.append(_row((f"`{limit.field}`", limit.why, instead)))
+    return "\n".join(lines)
+
+
 def with_table(page: str, marks: tuple[str, str], table: str) -> str:
     """A page with the table between two marks made anew."""
     start, end = map(re.escape, marks)
@@ -250,6 +276,7 @@ def pages() -> dict[Path, str]:
     """Every generated file with the text it should have."""
     readme, rewards = ROOT / "README.md", ROOT / "docs" / "rewards.md"
     forecast, export = ROOT / "docs" / "forecast.md", ROOT / "docs" / "export.md"
+    engines = ROOT / "docs" / "engines.md"
     return {
         ROOT / "docs" / "job.md": job_page(),
         ROOT / "docs" / "cli.md": cli_page(),
@@ -257,6 +284,9 @@ def pages() -> dict[Path, str]:
         readme: with_table(readme.read_text("utf-8"), MARKS, works_table()),
         rewards: with_table(rewards.read_text("utf-8"), REWARD_MARKS, rewards_table()),
         export: with_table(export.read_text("utf-8"), TARGET_MARKS, targets_table()),
+        engines: with_table(
+            with_table(engines.read_text("utf-8"), ENGINE_MARKS, engines_table()), LIMIT_MARKS, limits_table()
+        ),
         forecast: with_table(forecast.read_text("utf-8"), CARD_MARKS, cards_table()),
     }
 

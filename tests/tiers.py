@@ -22,6 +22,7 @@ ALLOWED_SKIPS: dict[str, str] = {
     "tests/engines/*": "needs root",
     "tests/engines/test_unsloth.py*": "factory env install unsloth",
     "tests/engines/test_ssh.py*": "apt-get install --no-install-recommends",
+    "tests/unit/test_gpu_scripts.py*": "for machines without a GPU",
     "tests/cpu/test_trackers.py*": "is not installed",  # trackers are no part of requirements.txt
     "tests/security/*": "needs root",
 }

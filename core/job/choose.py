@@ -216,7 +216,7 @@ def _against_unsloth(way: Way, here: Collection[str]) -> str | None:
     """Why Unsloth does not train this, in words; None when it does."""
     job, unsloth = way.job, engine_module("unsloth")
     if not way.machine.has_gpu:
-        return "without a GPU, plain TRL is the faster one"
+        return "without a GPU, Unsloth has no kernels to bring"
     if job.method.name not in ADAPTERS:
         return "Unsloth is for adapters"
     if job.stage.name not in unsloth.STAGES:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from core.engines import engine_module
 from core.job.forecast import measured
 from core.job.machine import CHECKOUT, Machine
 from core.job.plan import Counts, Plan, make_plan
@@ -32,7 +33,13 @@ def _count(plan: Plan, home: Path) -> Counts:
 
 
 def probed(plan: Plan, home: Path) -> Plan:
-    """The plan with memory and time as two real steps show them. Raises FactoryError when they fail."""
+    """The plan with memory and time as two real steps show them.
+
+    Raises FactoryError when they fail, and for an engine with an environment of its own, where no steps are tried.
+    """
+    if engine_module(plan.engine).ENVIRONMENT is not None:
+        text = f"--probe tries two steps with engine trl, and the job has engine {plan.engine}; leave --probe out."
+        raise refuse("probe_not_for_engine", text, field="engine.name", value=plan.engine)
     told = json.loads(ask("core.training.probe", plan, home))
     if plan.forecast is None:
         return plan

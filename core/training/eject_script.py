@@ -19,6 +19,9 @@ DROPPED = {"run_name", "report_to", "disable_tqdm", "save_total_limit", "trust_r
 
 def refuse_what_cannot(job: JobSpec) -> None:
     """Raise FactoryError for what a short script of trl cannot do."""
+    if job.engine.name != "trl":
+        text = f"A job of engine {job.engine.name} cannot be ejected: what comes out is plain TRL; use engine trl."
+        raise refuse("eject_engine", text, field="engine.name", value=job.engine.name)
     if job.stage.name == "ppo":
         text = (
             "PPO cannot be ejected: its loop is Factory's own, for trl 1.12 has no PPO that resumes; keep the job, or "

@@ -73,7 +73,7 @@ def job(stage: str, method: str, more: str = "") -> Any:
 # what is asked; where; what is installed; what is chosen: engine, devices, strategy, offload; words of the reason
 SITUATIONS: list[tuple[tuple[str, ...], str, tuple[str, ...], tuple[Any, ...], str]] = [
     # no GPU
-    (("135m", "sft", "lora"), "0", ALL, ("trl", None, None, False), "without a GPU, plain TRL is the faster"),
+    (("135m", "sft", "lora"), "0", ALL, ("trl", None, None, False), "without a GPU, Unsloth has no kernels"),
     (("135m", "ppo", "full"), "0", ALL, ("trl", None, None, False), "without a GPU"),
     (("1b", "sft", "lora", "hardware: {devices: 2}"), "0", ALL, ("trl", 2, None, False), "ddp on 2 CPU proc"),
     # one GPU
