@@ -39,6 +39,8 @@ def _summary(plan: Plan) -> Iterator[tuple[str, str]]:
         "training",
         f"{job['stage']['name']}, {job['method']['name']}, engine {plan.engine}, seed {plan.seed}",
     )
+    if job["hardware"]["strategy"] not in (None, "none"):
+        yield "processes", _processes(plan)
     if plan.engine_reason:
         yield "engine", plan.engine_reason.removeprefix("engine ")
     if counts:
@@ -49,6 +51,19 @@ def _summary(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.steps is not None:
         warmup = f", {plan.warmup_steps:,} of them warmup" if plan.warmup_steps else ""
         yield "steps", f"{plan.steps:,}{warmup}"
+
+
+def _processes(plan: Plan) -> str:
+    """How many processes share the work, how, and what that makes of the batch."""
+    hardware, train = plan.job_spec.hardware, plan.job_spec.train
+    where = (
+        f"{hardware.nodes} machines with {hardware.per_node} each" if hardware.nodes > 1 else "this machine"
+    )
+    rows, times = train.batch_size or 1, train.gradient_accumulation or 1
+    return (
+        f"{hardware.processes} on {where}, {hardware.sharing}; a step takes {rows * times * hardware.processes:,} rows "
+        f"({rows} x accumulation {times} x {hardware.processes})"
+    )
 
 
 def _commands(plan: Plan) -> Iterator[str]:

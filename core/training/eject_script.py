@@ -28,6 +28,12 @@ def refuse_what_cannot(job: JobSpec) -> None:
             "train with grpo or rloo, which can."
         )
         raise refuse("eject_ppo", text, field="stage.name", value="ppo")
+    if job.hardware.sharing != "none":
+        text = (
+            f"A job for several processes cannot be ejected: what ties them together (hardware.strategy "
+            f"{job.hardware.sharing}) is no matter of a short script; take hardware out, or keep the job."
+        )
+        raise refuse("eject_processes", text, field="hardware.strategy", value=job.hardware.sharing)
     foreign = [reward.name for reward in job.rewards if reward.name not in REWARDS]
     if foreign:
         text = (

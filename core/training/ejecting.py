@@ -44,7 +44,7 @@ def eject(job: JobSpec, home: Path, folder: Path) -> dict[str, Any]:
     eject_script.refuse_what_cannot(job)
     tokenizer = load_tokenizer(job.model, home)
     prepared = rows_for(job, home, tokenizer, lambda event: None)
-    times = schedule(job.train, prepared.rows * job.stage.repeats, processes=job.hardware.processes)
+    times = schedule(job.train, prepared.rows * job.stage.repeats)
     context = _context(job, home, tokenizer, times)
     temporary = half_made(folder)
     try:

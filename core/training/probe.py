@@ -30,7 +30,7 @@ from core.training.callbacks import RunCallback
 from core.training.faults import explain
 from core.training.rows import rows_for
 from core.training.stop import StopRequest
-from data.errors import FactoryError
+from data.errors import FactoryError, refuse
 
 STEPS = 2
 
@@ -42,8 +42,17 @@ class _Enough(Exception):
 def probe(job: JobSpec, home: Path) -> dict[str, Any]:
     """Highest memory in bytes, seconds of the second step, and tokens of the longest rows.
 
-    Raises what the run itself would raise.
+    One process is looked at, as each of several with the whole model would be. Raises what the run itself would raise,
+    and FactoryError where the weights are shared out.
     """
+    if job.hardware.sharing not in ("none", "ddp"):
+        text = (
+            f"--probe looks at one process, which says nothing of hardware.strategy {job.hardware.sharing}; leave it "
+            "out, the forecast counts with the strategy."
+        )
+        raise refuse("probe_of_one", text, field="hardware.strategy", value=job.hardware.sharing)
+    alone = {"devices": None, "nodes": 1, "strategy": None}
+    hardware = job.hardware.model_copy(update=alone)
     train = job.train.model_copy(
         update={
             "max_steps": STEPS,
@@ -54,7 +63,9 @@ def probe(job: JobSpec, home: Path) -> dict[str, Any]:
         }
     )
     evaluate = job.evaluate.model_copy(update={"prompts": ["?"], "max_new_tokens": 1})
-    short = job.model_copy(update={"train": train, "evaluate": evaluate, "report_to": []})
+    short = job.model_copy(
+        update={"train": train, "evaluate": evaluate, "report_to": [], "hardware": hardware}
+    )
     (home / "probes").mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=home / "probes"))
     try:

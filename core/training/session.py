@@ -33,6 +33,7 @@ from core.training.spread import is_spread, load_weights, whole_weights
 from core.training.stop import Stopped, StopRequest
 from core.training.watchdog import Watchdog
 from core.training.world import ALONE, Council, World, first_alone, writer_for
+from data.errors import refuse
 
 
 def train(run: Run, stop: StopRequest, world: World = ALONE) -> None:
@@ -65,6 +66,9 @@ class _Session:
         self._engine = engine_module(self._job.engine.name)
         self._learner = _Learner(self._job)
         self._prompts: list[str] = []
+        if world.size != (asked := self._job.hardware.processes):
+            text = f"{world.size} training processes were started and the job asks for {asked}; start it with its plan."
+            raise refuse("other_processes", text, field="hardware.devices", value=asked, started=world.size)
 
     def prepare(self) -> Prepared:
         """Tokenizer and rows."""

@@ -140,3 +140,11 @@ def test_a_stop_takes_both_at_the_same_step_and_a_resumed_run_is_the_one_that_wa
     assert resumed["codes"] == [0, 0] and resumed["losses"] == through["losses"]
     assert resumed["counts"] == through["counts"]
     assert zygote.call("tests.worlds:farthest", one=f"{folder}/model", other=f"{through['run']}/model") == 0
+
+
+def test_a_process_started_by_itself_refuses_the_work_of_two(
+    zygote: Zygote, tiny: str, home: Path, tmp_path: Path
+) -> None:
+    _, two = both("sft", "full", tiny, tmp_path, TWO)
+    done = zygote.call("tests.cpu.jobs:train", job=two, home=str(home))
+    assert done["code"] == 2 and done["events"][-1]["code"] == "other_processes"

@@ -34,3 +34,15 @@ def test_the_plan_says_it(tmp_path: Path) -> None:
     asked = job("sft", str(whole_model(tmp_path / "model")), str(data))
     assert "Planned, not run by us yet\n  training on a GPU" in plan_text(make_plan(asked, tmp_path, GPU))
     assert "Planned" not in plan_text(make_plan(asked, tmp_path, CPU))
+
+
+def test_the_plan_says_how_many_processes_share_the_work_and_what_a_step_takes(tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text('{"text": "one"}\n', "utf-8")
+    asked = job("sft", str(whole_model(tmp_path / "model")), str(data))
+    shared = asked.model_copy(update={"hardware": asked.hardware.model_copy(update={"devices": 2})})
+    told = plan_text(make_plan(shared, tmp_path, CPU))
+    assert "2 on this machine, ddp; a step takes 16 rows (4 x accumulation 2 x 2)" in told
+    assert "processes" not in plan_text(make_plan(asked, tmp_path, CPU))
+    gpus = dataclasses.replace(CPU, gpus=(GPU.gpus[0], dataclasses.replace(GPU.gpus[0], index=1)))
+    assert planned_things(shared, gpus) == ["training on several GPUs"]
