@@ -206,16 +206,18 @@ def number_text(value: float) -> str:
 
 
 def _shown_number(field: Field, value: Any) -> str:
+    value = _number(value.strip()) if isinstance(value, str) else value
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number_text(value) if is_number else value if isinstance(value, str) else ""
+    return number_text(_whole(value)) if is_number else value if isinstance(value, str) else ""
 
 
 def _said_number(field: Field, value: Any) -> Any:
     """What is no number stays as it was written: the check says so under its field."""
-    if isinstance(value, str):
-        value = _number(value.strip())
-    if value is None or value == "":
-        return NOTHING
+    value = _number(value.strip()) if isinstance(value, str) else value
+    return NOTHING if value is None or value == "" else _whole(value)
+
+
+def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

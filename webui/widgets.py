@@ -12,6 +12,9 @@ from webui.form import DATA, KINDS, NOTHING, UNSET, Field, shown
 PICKED = ("model.name", "model.template", DATA)
 """Fields whose choices are what is there: static/js/new/offers.js brings them when the page opens."""
 
+GRADIO_WORDS = ("file",)
+"""Choices that are names of groups of Gradio's own words; static/js/new/widgets.js knows them too."""
+
 
 def widget(field: Field, *, lead: bool, say: Any) -> Any | None:
     """The widget of a field; None for those that the page draws itself.
@@ -26,7 +29,9 @@ def widget(field: Field, *, lead: bool, say: Any) -> Any | None:
         "info": say(f"about.{field.id}"),
         "elem_id": field.element,
         "elem_classes": ["f", "lead-field" if lead else "more-field", *_belongs(field)],
-        "value": shown(field, NOTHING),
+        "value": _held(shown(field, NOTHING))
+        if field.widget in ("radio", "choice")
+        else shown(field, NOTHING),
         "interactive": True,  # Gradio takes what no event of its own reads for a mere display
     }
     made = _picked(field, common) if field.id in PICKED else _MAKERS[field.widget](field, common)
@@ -60,9 +65,14 @@ def _picked(field: Field, common: dict[str, Any]) -> Any:
     return gr.Dropdown([], multiselect=field.id == DATA, allow_custom_value=True, **common)
 
 
+def _held(value: Any) -> Any:
+    """A choice as Gradio holds it: it takes a bare word of its own for one to translate, and warns on the console."""
+    return f"={value}" if value in GRADIO_WORDS else value
+
+
 def _choices(field: Field) -> list[Any]:
-    # Through our own words even where they are the same: Gradio takes a bare "file" for a word of its own.
-    names: list[Any] = [(gr_say(f"choice.{one}"), one) for one in field.choices]
+    # Through our own words: they may have names for people.
+    names: list[Any] = [(gr_say(f"choice.{one}"), _held(one)) for one in field.choices]
     if field.key in KINDS:
         return [(gr_say(f"kind.{field.key}.{one}"), one) for one in field.choices]
     if field.widget == "choice" and not field.choices:

@@ -113,11 +113,15 @@ class Watcher:
 
     def watch(self, page: Page) -> Page:
         """Note what this page does wrong from now on."""
-        page.on("console", lambda said: said.type == "error" and self.seen.append(f"console: {said.text}"))
+        page.on("console", self._console)
         page.on("pageerror", lambda error: self.seen.append(f"error: {error}"))
         page.on("dialog", lambda dialog: (self.seen.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.on("request", lambda request: self._elsewhere(request.url))
         return page
+
+    def _console(self, said: Any) -> None:
+        if said.type in ("error", "warning"):
+            self.seen.append(f"console: {said.text}")
 
     def allow(self, pattern: str) -> None:
         """What a test does on purpose (a server that is away) is no fault."""

@@ -355,6 +355,25 @@ def test_more_settings_has_every_other_field_and_finds_them(new):
     new.wait_for_function("document.querySelector('[data-testid=yaml]').value.includes('neftune_alpha: 5')")
 
 
+def test_a_choice_that_is_a_word_of_gradios_own_is_told_both_ways(new):
+    new.get_by_test_id("more").click()
+    choice = new.locator("#f-data-documents")
+    expect(choice.get_by_label("whole file")).to_be_checked()
+    choice.get_by_label("line").check()
+    expect(new.get_by_test_id("yaml")).to_have_value("data:\n  documents: line\n")
+    choice.get_by_label("whole file").check()
+    expect(new.get_by_test_id("yaml")).to_have_value("")
+    paste(
+        new,
+        JOB.replace(
+            "data: data/samples/persona.jsonl", "data: {path: data/samples/persona.jsonl, documents: line}"
+        ),
+    )
+    expect(choice.get_by_label("line")).to_be_checked()
+    paste(new, JOB)
+    expect(choice.get_by_label("whole file")).to_be_checked()
+
+
 def test_a_dropped_file_proposes_its_stage(new, tmp_path: Path):
     path = tmp_path / "my pairs 好.jsonl"
     path.write_bytes((ROOT / "data" / "samples" / "preference.jsonl").read_bytes())

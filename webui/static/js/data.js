@@ -47,11 +47,11 @@ class DataPage {
 
   table(title, files, deletable) {
     return el("section.card", { "aria-label": title }, el("h2", {}, title), el("div.scroll", { tabindex: "0", role: "group", "aria-label": title }, el("table.t", { "data-testid": deletable ? "files" : "samples" },
-      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, t("data.file")), el("th.num", { scope: "col" }, t("side.size")), deletable ? el("th", { scope: "col" }, t("data.changed")) : null, el("th.do", { scope: "col" }, el("span.hide", {}, t("runs.actions"))))),
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, t("data.file")), el("th.num", { scope: "col" }, t("side.size")), deletable ? el("th.wide", { scope: "col" }, t("data.changed")) : null, el("th.do", { scope: "col" }, el("span.hide", {}, t("runs.actions"))))),
       el("tbody", {}, files.map((file) => el("tr", {},
         el("td.name", {}, el("a", { href: `/data${query({ file: file.path })}` }, file.name)),
         el("td.num", {}, bytes(file.bytes)),
-        deletable ? el("td", { title: moment(file.changed) }, ago(file.changed)) : null,
+        deletable ? el("td.wide", { title: moment(file.changed) }, ago(file.changed)) : null,
         el("td.do", {}, el("div.btns", {}, el("a.btn.small", { href: `/new${query({ data: file.path })}` }, t("data.train")),
           deletable ? el("button.btn.small.danger", { type: "button", "aria-label": `${t("run.delete")}: ${file.name}`, onclick: () => this.remove(file) }, t("run.delete")) : null))))))));
   }

@@ -32,7 +32,7 @@ class ModelsPage {
     if (!models.length) return null;
     const rows = models.sort((a, b) => (b.created ?? 0) - (a.created ?? 0)).map((one) => this.row(one));
     return el("section.card", { "aria-label": t(`models.${kind}`), "data-testid": `models-${kind}` }, el("h2", {}, t(`models.${kind}`)), el("p.sub", {}, t(`models.${kind}_text`)),
-      el("div.scroll", { tabindex: "0", role: "group", "aria-label": t(`models.${kind}`) }, el("table.t", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, t("runs.name")), el("th", { scope: "col" }, t("models.from")), el("th.num", { scope: "col" }, t("side.size")), el("th", { scope: "col" }, t("models.made")), el("th.do", { scope: "col" }, el("span.hide", {}, t("runs.actions"))))),
+      el("div.scroll", { tabindex: "0", role: "group", "aria-label": t(`models.${kind}`) }, el("table.t", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, t("runs.name")), el("th.wide", { scope: "col" }, t("models.from")), el("th.num", { scope: "col" }, t("side.size")), el("th.wide", { scope: "col" }, t("models.made")), el("th.do", { scope: "col" }, el("span.hide", {}, t("runs.actions"))))),
         el("tbody", {}, rows))));
   }
 
@@ -40,9 +40,9 @@ class ModelsPage {
     const use = model.kind === "adapter" && model.base ? `model:\n  name: ${JSON.stringify(model.base)}\n  adapter: ${JSON.stringify(model.where)}\n` : `model: ${JSON.stringify(model.where)}\n`;
     return el("tr", { "data-model": model.id },
       el("td", {}, el("div.strong", {}, model.name), el("div.sub.mono.cut", { title: model.where }, model.where)),
-      el("td", {}, model.from_run ? el("a", { href: `/run?id=${encodeURIComponent(model.from_run)}` }, model.from_run) : el("span.sub", {}, model.kind === "base" ? t("models.on_machine") : "–"), model.base ? el("div.sub", {}, t("models.on_base", { base: model.base })) : null),
+      el("td.wide", {}, model.from_run ? el("a", { href: `/run?id=${encodeURIComponent(model.from_run)}` }, model.from_run) : el("span.sub", {}, model.kind === "base" ? t("models.on_machine") : "–"), model.base ? el("div.sub", {}, t("models.on_base", { base: model.base })) : null),
       el("td.num", {}, model.bytes ? bytes(model.bytes) : "–"),
-      el("td", { title: moment(model.created) }, ago(model.created)),
+      el("td.wide", { title: moment(model.created) }, ago(model.created)),
       el("td.do", {}, el("div.btns", {},
         this.features.chat ? el("a.btn.small", { href: `/chat${query(model.from_run ? { id: model.from_run } : { model: model.where })}` }, t("run.chat")) : null,
         this.features.export && model.from_run ? el("a.btn.small", { href: `/run?id=${encodeURIComponent(model.from_run)}` }, t("run.export")) : null,

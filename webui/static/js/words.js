@@ -70,12 +70,15 @@ export function dotted(values, before = "") {
   return found;
 }
 
+/** What is being done: the run's own words are English and name the model; other readers have ours. */
+export const phaseWords = (phase) => (window.factory.language === "en" ? phase.text || textOr(`phase.${phase.name}`, phase.name) : textOr(`phase.${phase.name}`, phase.text));
+
 /** An event as {level, text, hint?}, or null for one that is shown elsewhere (metrics, samples). */
 export function eventWords(event) {
   const say = {
     state: () => ({ level: LOOKS[event.state] || "", text: t(`event.${event.state}`, { attempt: event.attempt }) + (event.reason ? ` ${event.reason}` : "") }),
     ready: () => null,
-    phase: () => ({ level: "", text: event.text || textOr(`phase.${event.name}`, event.name) }),
+    phase: () => ({ level: "", text: phaseWords(event) }),
     start: () => ({ level: "run", text: t("event.start", { steps: number(event.total_steps), rows: number(event.rows), trainable: number(event.trainable), parameters: number(event.parameters), device: event.device }) }),
     checkpoint: () => ({ level: "ok", text: t("event.checkpoint", { step: number(event.step), seconds: duration(event.seconds ?? null) }) }),
     warning: () => ({ level: event.level === "note" ? "" : "warn", text: told(event), field: event.field, hint: has(`hint.${event.code}`) ? t(`hint.${event.code}`) : null }),

@@ -126,7 +126,7 @@ export class DataFile {
   stages(told) {
     return el("section.card", { "aria-label": t("data.stages"), "data-testid": "stages" }, el("h2", {}, t("data.stages")), el("ul.fits", {}, STAGES.map((stage) => {
       const fits = told.stages[stage] === true;
-      return el(`li${fits ? ".yes" : ""}`, {}, el("span.mark", { "aria-hidden": "true" }, fits ? sign("check", 13) : null), el("span.what", {}, textOr(`stage.${stage}`, stage)), el("span.sub", {}, fits ? t("data.fits") : told.stages[stage] || "–"));
+      return el(`li${fits ? ".yes" : ""}`, {}, el("span.mark", { "aria-hidden": "true" }, fits ? sign("check", 13) : null), el("span.what", {}, textOr(`stage.${stage}`, stage)), el("span.sub", {}, fits ? t("data.fits") : told.stages[stage] ? textOr(`data.unfit.${stage}`, told.stages[stage]) : "–"));
     })));
   }
 

@@ -1,5 +1,6 @@
 // What a look at the chosen files tells: rows, what they are taken for, the stages they suit, and their columns.
 import { api, el, later, number, sentence, t } from "../base.js";
+import { textOr } from "../words.js";
 import { same } from "./typed.js";
 
 const SURE = 0.75;
@@ -61,7 +62,7 @@ export function seen(form) {
         shape ? el("span", {}, t("new.seen.as", { shape: t(`shape.${shape}`).split("\n")[0].toLowerCase() })) : null,
         fitting.length ? el("span", {}, `${t("new.seen.suits")} `, fitting.map((one) => t(`kind.stage.${one}`).split("\n")[0]).join(", ")) : null,
         form.values.data?.length === 1 ? el("a", { href: `/data?file=${encodeURIComponent(form.values.data[0])}` }, t("new.seen.preview")) : null),
-      typeof why === "string" && fitting.length ? el("div.box.warn", {}, t("new.seen.unfit", { stage: t(`kind.stage.${form.kinds.stage}`).split("\n")[0], why }), " ",
+      typeof why === "string" && fitting.length ? el("div.box.warn", {}, t("new.seen.unfit", { stage: t(`kind.stage.${form.kinds.stage}`).split("\n")[0], why: textOr(`data.unfit.${form.kinds.stage}`, why) }), " ",
         el("button.fix", { type: "button", "data-testid": "use-stage", onclick: () => form.change({ stage: fitting[0] }, { fill: true }) }, t("new.seen.use", { stage: t(`kind.stage.${fitting[0]}`).split("\n")[0] }))) : null,
       unsure ? el("div.box.warn", { "data-testid": "unsure" }, t("new.seen.unsure")) : null,
       (report.findings ?? []).filter((one) => one.level !== "note").map((one) => el("div.box.warn", {}, sentence(one))),

@@ -7,6 +7,9 @@ const TEXT = "[data-testid=textbox]";
 const CHECK = "input[type=checkbox]";
 const LIST = "input[role=combobox]";
 const UNTIL_TAKEN = 60;
+const GRADIO_WORDS = ["file"]; // as webui/widgets.py has them: Gradio holds these with a sign before them
+const held = (value) => (GRADIO_WORDS.includes(value) ? `=${value}` : value);
+const plain = (value) => (typeof value === "string" ? value.replace(/^=/, "") : value);
 
 export function widgets(form) {
   const ids = Object.keys(form.made.widgets).filter((id) => form.made.widgets[id] !== "rows");
@@ -19,7 +22,7 @@ export function widgets(form) {
     const id = writing ? null : idOf.get(target.closest?.(".f, #have")?.id);
     if (!id) return;
     if (target.matches(LIST)) { writer.typed(target); return; }
-    const value = target.type === "checkbox" ? target.checked : target.value;
+    const value = target.type === "checkbox" ? target.checked : target.type === "radio" ? plain(target.value) : target.value;
     shows[id] = value;
     if (target.matches(TEXT)) form.typed[id] = value;
     form.pick(id, value);
@@ -88,7 +91,7 @@ function gradio(form, shows) {
       handed[id] = { value, isTold: false, isLanded: false };
       form.offers.fresh.delete(id);
       const offered = form.offers[id];
-      return { __type__: "update", value, ...(offered ? { choices: withOwn(offered, value) } : {}) };
+      return { __type__: "update", value: offered ? value : held(value), ...(offered ? { choices: withOwn(offered, value) } : {}) };
     });
   };
 
@@ -107,7 +110,8 @@ function gradio(form, shows) {
   }));
 
   /** A list tells what it shows now. That it shows what it was given is no choice of anybody's. */
-  const changed = (id, value) => {
+  const changed = (id, told) => {
+    const value = form.offers[id] ? told : plain(told);
     const last = handed[id];
     if (last && !last.isTold && same(last.value, value)) { last.isTold = true; return; }
     if (last?.isLanded) delete handed[id];

@@ -1,7 +1,7 @@
 // What stands on top of a run: why it failed and what to try, its place in the queue, what it is doing before the first step.
 import { api, el, figure, number, t, toast, told } from "../base.js";
 import { draft, fill, sign } from "../dom.js";
-import { clock, ENDED, eventWords, settingText, textOr } from "../words.js";
+import { clock, ENDED, eventWords, phaseWords, settingText, textOr } from "../words.js";
 
 const PHASES = ["queued", "loading", "preparing", "training"];
 
@@ -73,7 +73,7 @@ export class Cards {
       el("ol.phases", {}, PHASES.slice(1).map((name, place) => el(`li${place + 1 < at ? ".done" : place + 1 === at ? ".now" : ""}`, {},
         el("span.mark", { "aria-hidden": "true" }, place + 1 < at ? sign("check", 13) : place + 1 === at ? el("span.spin") : null),
         el("span", {}, t(`phase.${name}`))))),
-      el("p.sub", {}, start ? t("phase.first_step") : phase?.text || t("phase.libraries")));
+      el("p.sub", {}, start ? t("phase.first_step") : phase ? phaseWords(phase) : t("phase.libraries")));
   }
 
   stopping() {
