@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer.main
 from core.cli import build_app, main
 from core.job.checks import check
 from core.job.load import load_job, parse_job
-from core.job.machine import this_machine
+from core.job.machine import Gpu, Machine, installed, this_machine
 from core.job.plan import make_plan
 from core.job.schema import all_fields
 from core.stages import stage_module
@@ -73,7 +74,15 @@ def test_the_readme_table_has_every_stage_and_method():
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/forecast.md", "docs/export.md", "docs/chat.md"],
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "docs/forecast.md",
+        "docs/export.md",
+        "docs/chat.md",
+        "docs/scaling.md",
+    ],
 )
 def test_every_command_of_a_page_is_real(page):
     for words, whole in commands((ROOT / page).read_text("utf-8")):
@@ -167,3 +176,47 @@ def test_no_sentence_names_a_command_that_is_not_there():
     known = set(typer.main.get_command(build_app()).commands)  # type: ignore[attr-defined]
     assert len(words & known) > 8
     assert words - known - later == set()
+
+
+SCALING = (ROOT / "docs" / "scaling.md").read_text("utf-8")
+HERE = Machine("Linux", "3.11", cores=2, memory=2**35, memory_free=2**35)
+THERE = dataclasses.replace(
+    HERE, cores=64, gpus=tuple(Gpu(number, "H200", 2**37, 2**37, 9.0, "550") for number in range(8))
+)
+
+
+def steps() -> list[tuple[str, bool, list[str]]]:
+    """The training commands of docs/scaling.md: the section, whether it is called planned, the words."""
+    found = []
+    for section in re.split(r"^## ", SCALING, flags=re.MULTILINE)[1:]:
+        title, _, text = section.partition("\n")
+        planned = text.lstrip().startswith("Planned")
+        found += [(title, planned, words) for words, _ in commands(section) if words[1] == "train"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("title", "planned", "words"), steps(), ids=lambda part: part if isinstance(part, str) else ""
+)
+def test_every_step_from_a_laptop_to_a_cluster_is_a_job_that_would_run(
+    title, planned, words, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("shutil.which", lambda name, **_: f"/bin/{name}")  # ssh, and Slurm's commands
+    job = load_job(Path(words[2]), [word for word in words[3:] if word != "-o"])
+    machine = THERE if planned else HERE
+    missing = (
+        "engine_not_installed",
+        "deepspeed_missing",
+        "memory_too_small",
+    )  # in this Python, and for one process
+    wrong = [one for one in check(job, machine, tmp_path) if one.level == "error" and one.code not in missing]
+    assert [one.message for one in wrong] == []
+    if not planned or installed("unsloth"):
+        assert bool(make_plan(job, tmp_path, machine, beside=ROOT / "templates" / "jobs").planned) == planned
+
+
+def test_the_table_of_steps_names_every_section_and_says_what_is_planned():
+    table = dict(re.findall(r"^\| \[[^]]+\]\(#([^)]+)\) \|[^|]+\| ([^|]+) \|$", SCALING, re.MULTILINE))
+    for title, planned, _ in steps():
+        assert table[title.lower().replace(" ", "-")].startswith("planned" if planned else "run here")
