@@ -210,6 +210,19 @@ def test_a_number_stays_as_it_is_typed_and_a_word_is_no_number(new):
     expect(rate).to_have_value("fast")
 
 
+def test_an_edited_text_is_not_lost_when_somebody_goes_on_in_the_form(new):
+    paste(new, JOB)
+    expect(new.get_by_test_id("verdict")).to_have_text("Ready to start")
+    new.get_by_test_id("yaml").fill(JOB + "name: edited\n")
+    field(new, "train-epochs").press_sequentially("2")
+    expect(new.get_by_test_id("yaml")).to_have_value(re.compile("name: edited\n(.*\n)*  epochs: 2\n"))
+    expect(field(new, "name")).to_have_value("edited")
+    new.get_by_test_id("yaml").fill(JOB + "train: [")
+    field(new, "train-epochs").press_sequentially("5")
+    expect(new.get_by_test_id("yaml-wrong")).to_contain_text("cannot be read")
+    expect(new.get_by_test_id("yaml")).to_have_value(JOB + "train: [")
+
+
 def test_a_preset_stands_in_its_empty_field(new):
     paste(new, JOB)
     expect(field(new, "train-learning_rate")).to_have_attribute("placeholder", "preset: 2e-4")

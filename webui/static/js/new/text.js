@@ -27,7 +27,7 @@ export function editor(form) {
     bar.hidden = area.value === form.text;
   };
   const follow = () => {
-    if (!bar.hidden && document.activeElement === area) return; // somebody is writing
+    if (!bar.hidden && (document.activeElement === area || wrong.firstChild)) return; // somebody is writing, or has to mend it
     area.value = form.text;
     wrong.replaceChildren();
     draw();
@@ -58,9 +58,12 @@ export function editor(form) {
     return area.value === form.text;
   };
   apply.addEventListener("click", applied);
-  // Whoever starts with an edited text means that text.
+  // Whoever goes on in the form, or starts, with an edited text means that text.
+  area.addEventListener("focusout", ({ relatedTarget: to }) => {
+    if (!bar.hidden && !wrong.firstChild && to?.closest(".f, #have, .rows, .adder")) applied();
+  });
   form.settled = () => (bar.hidden ? true : applied());
-  undo.addEventListener("click", () => { bar.hidden = true; follow(); form.release(); });
+  undo.addEventListener("click", () => { bar.hidden = true; wrong.replaceChildren(); follow(); form.release(); });
   form.on("text", follow);
   form.on("show-text", () => { area.value = form.refused.text; draw(); refuse(form.refused.findings); area.focus(); });
   draw();
