@@ -1,11 +1,13 @@
 """Which files a job that comes from a browser or a script may name: those under the home, under the operator's folders,
-and the samples that come with Factory. One function, for check, plan, preview and start alike.
+and the samples that come with Factory; and which machines: those that the operator named. One function, for check,
+plan, preview and start alike.
 
 The command line is not limited: whoever uses it can read those files anyway.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +27,8 @@ from webui.settings import Settings
 BUNDLED = (CHECKOUT / "data" / "samples", CHECKOUT / "templates" / "chat")
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
 """A hub id, a run's id, the name of a template."""
+HOSTS = "FACTORY_HOSTS"
+"""The operator's list of machines that jobs from the board may be started on over ssh."""
 ELSEWHERE = ("hub:", "gym:")
 """Data that is no file: a data set of the hub by its id, tasks made by a generator."""
 
@@ -37,7 +41,7 @@ def placed(job: JobSpec, settings: Settings) -> JobSpec:
     """
     here = settings.home / "data"
     plain = absolute(job, settings.home, here=here).model_dump(mode="json")
-    problems = []
+    problems = list(_foreign_hosts(job))
     for field, holder, key in path_fields(plain):
         text = holder[key]
         if _must_be_a_file(key, text):
@@ -48,6 +52,18 @@ def placed(job: JobSpec, settings: Settings) -> JobSpec:
         raise FactoryError(problems)
     _open_registries(plain, settings)
     return with_fields_set(job, type(job).model_validate(plain))
+
+
+def _foreign_hosts(job: JobSpec) -> Iterator[Finding]:
+    """Machines that a job from a browser may not have this one log in to: all that the operator has not named."""
+    allowed = os.environ.get(HOSTS, "").replace(",", " ").split()
+    for place, host in enumerate(getattr(job.launcher, "hosts", [])):
+        if host not in allowed:
+            text = (
+                f"launcher.hosts names {host!r}, to which this board may not log in; have the operator name it in "
+                f"{HOSTS}, or leave hosts empty and start the node there by hand."
+            )
+            yield Finding("host_outside", text, field=f"launcher.hosts[{place}]", value=host)
 
 
 def inside(path: Path, settings: Settings) -> bool:

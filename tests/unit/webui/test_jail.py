@@ -247,3 +247,23 @@ def test_what_lies_outside_is_refused_in_the_same_words_whether_it_is_there(sett
 
 def test_the_bundled_samples_are_there():
     assert all(folder.is_dir() for folder in BUNDLED)
+
+
+def test_a_job_from_the_board_logs_in_only_to_machines_that_the_operator_named(settings, monkeypatch):
+    hosts = ["gpu-2", "root@gpu-3"]
+    plain = {
+        "model": "smollm2-135m",
+        "data": "rows.jsonl",
+        "stage": "sft",
+        "hardware": {"nodes": 3},
+        "launcher": {"name": "torchrun", "endpoint": "10.0.0.1:29500", "hosts": hosts},
+    }
+    asked = JobSpec.model_validate(plain)
+    monkeypatch.setenv("FACTORY_HOSTS", "gpu-2")
+    with pytest.raises(FactoryError) as refused:
+        placed(asked, settings)
+    assert [(one.code, one.field, one.value) for one in refused.value.findings] == [
+        ("host_outside", "launcher.hosts[1]", "root@gpu-3")
+    ]
+    monkeypatch.setenv("FACTORY_HOSTS", "gpu-2, root@gpu-3")
+    assert placed(asked, settings).launcher == asked.launcher
