@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from core.job.environments import Environment
     from core.job.machine import Machine
 
-VARIABLES = ("FACTORY_HOME", "HF_HOME", "HF_HUB_OFFLINE", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+VARIABLES = (
+    "FACTORY_HOME",
+    "FACTORY_ENVS",
+    "HF_HOME",
+    "HF_HUB_OFFLINE",
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+)
 """Environment variables that change what a run does and are no secrets."""
 
 

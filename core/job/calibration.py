@@ -1,6 +1,6 @@
 """How fast this machine trains: a small table in the home that every finished run improves. Stdlib only.
 
-One row per device, stage and method in HOME/calibration.json: the arithmetic done in a second, from the run's tokens
+One row per device, stage, method and engine in HOME/calibration.json: the arithmetic done in a second, from the tokens
 per second and the arithmetic for a token; and the seconds before its first step. A newer run counts for a third.
 """
 
@@ -53,9 +53,9 @@ class Pace:
     runs: int
 
 
-def pace(home: Path, device: str, cores: int, stage: str, method: str) -> Pace:
+def pace(home: Path, device: str, cores: int, stage: str, method: str, engine: str = "trl") -> Pace:
     """What is known of a device ("cpu" or a GPU's name) for such a job."""
-    row = _read(home).get(_key(device, stage, method))
+    row = _read(home).get(_key(device, stage, method, engine))
     if row is not None:
         return Pace(row["flops"], row["start"], row["runs"])
     if device == "cpu":
@@ -76,7 +76,8 @@ def learn(home: Path, plan: Mapping[str, Any], events: Sequence[Mapping[str, Any
     if not work or not rates or begun is None or ready is None:
         return False
     rate = median(rates[1:] or rates) / _at_once(job, begun)  # the first step warms caches
-    key = _key(str(begun.get("device")), job["stage"]["name"], job["method"]["name"])
+    engine = (job.get("engine") or {}).get("name") or "trl"
+    key = _key(str(begun.get("device")), job["stage"]["name"], job["method"]["name"], engine)
     table = _read(home)
     old = table.get(key)
     new = {"flops": rate * work, "start": float(begun["mono"]) - float(ready["mono"]), "runs": 1}
@@ -96,8 +97,8 @@ def _at_once(job: Mapping[str, Any], begun: Mapping[str, Any]) -> int:
     return int(nodes) * (devices if isinstance(devices, int) else len(devices))
 
 
-def _key(device: str, stage: str, method: str) -> str:
-    return f"{device}, {stage}, {method}"
+def _key(device: str, stage: str, method: str, engine: str) -> str:
+    return f"{device}, {stage}, {method}" + ("" if engine == "trl" else f", {engine}")
 
 
 def _read(home: Path) -> dict[str, dict[str, Any]]:

@@ -105,7 +105,7 @@ def forecast(
     verdict = judge(needed.total, available)
     change = None if verdict == "fits" else cheapest_change(job, shape, place, lengths, available)
     work = flops_per_token(job, shape, batch.longest)
-    known = pace(home, device, machine.cores, job.stage.name, job.method.name)
+    known = pace(home, device, machine.cores, job.stage.name, job.method.name, job.engine.name)
     tokens = _tokens(job, lengths, steps)
     checkpoint, model = disk_bytes(job, shape)
     exports = export_bytes(job, shape.parameters, trained_weights(job, shape))

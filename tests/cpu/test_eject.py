@@ -79,7 +79,12 @@ def test_what_no_short_script_can_do_is_refused_in_a_sentence(
 ) -> None:
     job = _online("grpo", tiny, tmp_path)
     ppo = {**job, "stage": {"name": "ppo", "max_completion_length": 16}}
-    for asked, code in ((ppo, "eject_ppo"), ({**job, "rewards": ["accuracy"]}, "eject_reward")):
+    foreign = {**job, "engine": "unsloth"}
+    for asked, code in (
+        (ppo, "eject_ppo"),
+        ({**job, "rewards": ["accuracy"]}, "eject_reward"),
+        (foreign, "eject_engine"),
+    ):
         told = zygote.call(
             "tests.cpu.exports:eject", job=asked, home=str(tmp_path / "home"), folder=str(tmp_path / "no")
         )

@@ -11,7 +11,9 @@ import pytest
 from core.cli import main
 from core.engines import ENGINES, engine_module, unsloth
 from core.job import environments
+from core.job.calibration import learn, pace
 from core.job.checks import check
+from core.job.counting import probed
 from core.job.load import check_values
 from core.job.machine import Gpu, Machine
 from core.job.plan import make_plan, planned_things
@@ -150,6 +152,30 @@ def test_its_own_python_trains_and_its_own_versions_are_kept(tmp_path, monkeypat
     report = job(model="smollm2-135m", data=str(rows), stage="pretrain", report_to=["wandb"])
     (missing,) = [one for one in check(report, CPU, tmp_path / "home") if one.code == "package_missing"]
     assert f"{tmp_path / 'shared/unsloth/bin/python'} -m pip install wandb" in missing.message
+
+
+def test_two_steps_are_tried_with_engine_trl_only(tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"text": "one"}\n' * 8, "utf-8")
+    plan = make_plan(job(model="smollm2-135m", data=str(rows), stage="pretrain"), tmp_path, CPU)
+    with pytest.raises(FactoryError, match="leave --probe out"):
+        probed(plan, tmp_path)
+
+
+def test_each_engine_has_a_pace_of_its_own(tmp_path):
+    """Or what Unsloth makes of a GPU would be foretold of plain TRL."""
+    plan = {
+        "forecast": {"flops_per_token": 10.0},
+        "job": {"stage": {"name": "sft"}, "method": {"name": "lora"}, "engine": {"name": "unsloth"}},
+    }
+    events = [
+        {"event": "ready", "mono": 1.0},
+        {"event": "start", "mono": 5.0, "device": "GPU"},
+        *({"event": "metric", "values": {"tokens_per_second": 500.0}} for _ in range(3)),
+    ]
+    assert learn(tmp_path, plan, events)
+    own, other = (pace(tmp_path, "GPU", 2, "sft", "lora", name) for name in ("unsloth", "trl"))
+    assert (own.flops, own.start, own.runs) == (5000.0, 4.0, 1) and other.runs == 0
 
 
 def test_what_was_not_run_is_planned():
