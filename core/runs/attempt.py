@@ -197,9 +197,12 @@ class Attempt:
         """Let the home's table take in how fast this run was, for later forecasts. Without room it learns nothing."""
         from core.job.calibration import learn
 
+        plan = read_json(self.run.plan_json)
+        if plan.get("training", plan["argv"]) != plan["argv"]:
+            return  # other machines, another speed
         events, _ = read_records(self.run.events, self.heard_from)
         with contextlib.suppress(OSError):
-            learn(self.run.home, read_json(self.run.plan_json), events)
+            learn(self.run.home, plan, events)
 
     def end(self, state: str, reason: str | None, **facts: Any) -> None:
         """Write the final state with everything a reader wants to know, and tidy up."""
