@@ -23,6 +23,7 @@ from core.runs import process
 from core.runs.folder import Run
 from core.runs.locks import open_lock
 from core.runs.queue import Grant, Queue, new_key, wish_for
+from core.runs.states import ENDS
 from core.runs.storage import read_json, tail
 from data.errors import refuse
 
@@ -97,6 +98,7 @@ class _Node:
         """A line to node 0, which may not be there yet."""
         problem = "it has not said where it is: is its run folder on a file system that both see, and is it running?"
         while time.monotonic() < deadline and not self.asked:
+            refuse_ended(self.run)
             note = read_note(self.run)
             if note is not None:
                 address, port = split_endpoint(note["endpoint"])
@@ -213,6 +215,19 @@ def _last_line(log: Path) -> str:
     except OSError:
         return ""
     return next((line[:300] for line in reversed(lines) if line), "")
+
+
+def refuse_ended(run: Run) -> None:
+    """Raise FactoryError when the run is over: nobody will come. Only what is written counts, locks are node 0's."""
+    try:
+        state = read_json(run.state_json).get("state")
+    except (OSError, ValueError):
+        return  # it is being written
+    if state in ENDS:
+        text = (
+            f"Run {run.id} has ended ({state}); start it again on its first machine: factory resume {run.id}"
+        )
+        raise refuse("run_not_running", text, value=run.id, state=state)
 
 
 def seen(run: Run) -> Run:

@@ -252,6 +252,15 @@ def test_a_stranger_without_the_key_is_not_let_in(home, node):
     assert_clean(run)
 
 
+def test_a_node_of_a_run_that_is_over_does_not_wait(home, node):
+    run = submit(home, "train", 60.0)
+    waiting(run)
+    control.stop(run)
+    over(run)
+    code, words = ended(node(run))
+    assert code == 2 and f"Run {run.id} has ended (stopped); start it again" in words, words
+
+
 def test_an_endpoint_that_is_not_of_this_machine_is_refused(home):
     run = submit(home, "train", 1.0, launcher={"endpoint": "192.0.2.1:29500"})
     status = over(run)
