@@ -1,6 +1,6 @@
 """Two processes beside one, one thread each, at the same effective batch; and our launch beside plain torchrun's.
 
-`python -m benchmarks.distributed [--rounds 3] [--steps 12] [--method full]` on a random Llama of 11 M weights over made
+`python -m benchmarks.distributed [--rounds 3] [--steps 12] [--method full]` on a random Llama of 3.3 M weights over made
 rows. Rounds alternate, so that a noisy machine hits both. Wall-clock tokens a second are only worth something on a
 machine whose two cores are free; CPU-seconds for a token are not touched by other work: twice those of one process by
 those of both is what two free cores would give.
@@ -25,10 +25,10 @@ MODULE = "benchmarks.distributed"
 
 
 def middle(folder: Path) -> str:
-    """A random Llama of 11 M weights with its tokenizer."""
+    """A random Llama of 3.3 M weights with its tokenizer."""
     from tests.tiny import tiny_model, tiny_tokenizer
 
-    tiny_model(layers=6, hidden=384).save_pretrained(folder)
+    tiny_model(layers=4, hidden=256).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return str(folder)
 
@@ -60,7 +60,7 @@ def train(model: str, data: str, method: str, steps: int, processes: int, home: 
         "train": {
             "max_steps": steps,
             "batch_size": 4,
-            "gradient_accumulation": 4 // processes,
+            "gradient_accumulation": 2 // processes,
             "logging_steps": 1,
             "save_steps": 10_000,
         },

@@ -16,6 +16,7 @@ from core.stages import grpo, rloo
 from core.training import shared_prompts
 from core.training.arguments import common_arguments
 from core.training.context import Context
+from core.training.spread import loaded_whole
 from core.training.trainer import OurTrainer
 from data.errors import FactoryError, refuse
 
@@ -128,15 +129,16 @@ def _sampling(spec: grpo.Spec | rloo.Spec) -> dict[str, Any]:
 
 
 def _trainer(kind: type, arguments: Any, context: Context, scorers: list[NamedScorer]) -> Any:
-    trainer = kind(
-        model=context.model,
-        args=arguments,
-        reward_funcs=reward_functions(scorers),
-        train_dataset=context.train_rows,
-        eval_dataset=context.eval_rows,
-        processing_class=context.tokenizer,
-        callbacks=context.callbacks,
-    )
+    with loaded_whole():  # its reference, which the library loads itself
+        trainer = kind(
+            model=context.model,
+            args=arguments,
+            reward_funcs=reward_functions(scorers),
+            train_dataset=context.train_rows,
+            eval_dataset=context.eval_rows,
+            processing_class=context.tokenizer,
+            callbacks=context.callbacks,
+        )
     trainer.show = context.show
     if context.shortcuts and not context.gpu:
         if (reason := shared_prompts.install(trainer.model)) is not None:

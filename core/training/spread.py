@@ -19,9 +19,13 @@ def prepare(job: JobSpec, *, gpu: bool) -> None:
     On a CPU DeepSpeed 0.19 would compile a shortcut through shared memory first (24 s on two cores, with a lock file
     that hangs later runs when its maker dies), in which a process waits for ever for one that is gone; gloo does not.
     """
-    if not gpu and job.hardware.sharing != "none":
-        import torch
+    import torch
 
+    if (
+        gpu and job.hardware.sharing != "none"
+    ):  # or every process would load its 4-bit weights onto the first GPU
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    elif job.hardware.sharing != "none":
         # transformers 5.17 has each process load its optimizer to "cpu:0", which torch 2.13 does not know for a CPU.
         torch.serialization.register_package(
             9, lambda stored: None, lambda stored, place: stored if place.startswith("cpu:") else None
@@ -57,14 +61,20 @@ def loaded_whole() -> Iterator[None]:
 
     Once a trainer's settings name DeepSpeed's stage 3, transformers 5.17 would spread every model that is loaded.
     """
+    from transformers import modeling_utils
     from transformers.integrations import deepspeed
 
-    kept = deepspeed._hf_deepspeed_config_weak_ref
+    kept, asked = deepspeed._hf_deepspeed_config_weak_ref, modeling_utils.is_deepspeed_zero3_enabled
     deepspeed._hf_deepspeed_config_weak_ref = None
+    modeling_utils.is_deepspeed_zero3_enabled = lambda: (
+        False
+    )  # a trainer's constructor sets the other one again
     try:
         yield
     finally:
-        deepspeed._hf_deepspeed_config_weak_ref = kept
+        modeling_utils.is_deepspeed_zero3_enabled = asked
+        if deepspeed._hf_deepspeed_config_weak_ref is None:
+            deepspeed._hf_deepspeed_config_weak_ref = kept
 
 
 def is_spread(model: Any) -> bool:

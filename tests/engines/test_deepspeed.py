@@ -13,7 +13,7 @@ from core.runs import checkpoints
 from core.runs.folder import Run
 from tests.cpu import test_sft
 from tests.cpu.conftest import chats, next_attempt, write_rows
-from tests.cpu.test_ddp import both, check
+from tests.cpu.test_ddp import LONG, both, check, near
 from tests.zygote import Zygote
 
 pytestmark = [
@@ -105,3 +105,23 @@ def test_a_single_process_may_use_it_too(zygote: Zygote, tiny: str, home: Path, 
     done = zygote.call("tests.worlds:train", job=alone, home=str(home), processes=1)
     plain = zygote.call("tests.cpu.jobs:train", job=one, home=str(home / "plain"))
     assert done["codes"] == [0] and done["losses"] == pytest.approx(plain["losses"], rel=NEAR), done["errors"]
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+@pytest.mark.parametrize("stage", ["pretrain", "reward", "kto", "orpo", "grpo", "rloo"])
+def test_weights_that_are_shared_out_teach_every_other_stage_the_same(
+    zygote: Zygote, tiny: str, home: Path, tmp_path: Path, stage: str, method: str
+) -> None:
+    """Stage 2 has the whole model in every process, stage 3 a share: what they learn is the same."""
+    found = []
+    for zero in (2, 3):
+        _, job = both(stage, method, tiny, tmp_path, sharing(zero))
+        if stage in ("grpo", "rloo"):
+            job["stage"] = {"name": stage, "num_generations": 4, "max_completion_length": 8, "beta": 0.04}
+            job["rewards"] = [LONG]
+        found.append(
+            zygote.call("tests.worlds:train", job=job, home=str(home / f"{zero}"), same_answers=True)
+        )
+    two, three = found
+    assert two["codes"] == three["codes"] == [0, 0], (two["errors"], three["errors"])
+    assert near(two["losses"], three["losses"], NEAR) and near(two["norms"], three["norms"], NEAR)
