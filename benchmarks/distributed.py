@@ -1,6 +1,6 @@
 """Two processes beside one, one thread each, at the same effective batch; and our launch beside plain torchrun's.
 
-`python -m benchmarks.distributed [--rounds 3] [--steps 12] [--method full]` on a random Llama of 3.3 M weights over made
+`python -m benchmarks.distributed [--rounds 3] [--steps 12] [--method full]` on a random Llama over made
 rows. Rounds alternate, so that a noisy machine hits both. Wall-clock tokens a second are only worth something on a
 machine whose two cores are free; CPU-seconds for a token are not touched by other work: twice those of one process by
 those of both is what two free cores would give.
@@ -88,20 +88,21 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(CHECKOUT)}
 
 
-def launched(ours: bool, folder: Path) -> tuple[float, float]:
-    """Seconds from the command to the first line of the last of two processes, and from its last one to the end."""
+def launched(ours: bool, folder: Path) -> tuple[float, float, float]:
+    """Seconds from the command to the first line of the last of two processes, after it to the end; CPU-seconds."""
     folder.mkdir()
     (folder / "attempt.json").write_text('{"attempt": 1, "resume": null}', "utf-8")
     launcher = "core.training.ranks" if ours else "torch.distributed.run"
     argv = [sys.executable, "-m", launcher, "--standalone", "--nproc-per-node", "2", "-m", MODULE, "--rank"]
-    began = time.time()
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.time()
     quiet = subprocess.DEVNULL
     subprocess.run(
         [*argv, str(folder)], cwd=CHECKOUT, env=environment(), stdout=quiet, stderr=quiet, check=True
     )
-    ended = time.time()
+    after, ended = resource.getrusage(resource.RUSAGE_CHILDREN), time.time()
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     times = [float((folder / f"time-{rank}").read_text("utf-8")) for rank in (0, 1)]
-    return max(times) - began, ended - max(times)
+    return max(times) - began, ended - max(times), used
 
 
 def main() -> None:
@@ -110,6 +111,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--method", default="full")
+    parser.add_argument("--launches", action="store_true", help="Only compare launches.")
     parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:  # one of the processes whose start is measured
@@ -117,7 +119,8 @@ def main() -> None:
         return
     print(f"load before: {os.getloadavg()[0]:.1f}, cores: {os.cpu_count()}")
     with tempfile.TemporaryDirectory(prefix="factory-") as folder:
-        compare_steps(options, Path(folder))
+        if not options.launches:
+            compare_steps(options, Path(folder))
         compare_launches(options.rounds, Path(folder))
 
 
@@ -144,14 +147,14 @@ def compare_steps(options: argparse.Namespace, folder: Path) -> None:
 
 def compare_launches(rounds: int, folder: Path) -> None:
     """The table of launches."""
-    found: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    found: dict[bool, list[tuple[float, float, float]]] = {True: [], False: []}
     for number in range(max(3, rounds)):
         for ours in (False, True):
             found[ours].append(launched(ours, folder / f"launch-{number}-{ours}"))
-    print("| launch | seconds to the first line | seconds after the last |\n|---|---:|---:|")
+    print("| launch | seconds to the first line | seconds after it | CPU-seconds |\n|---|---:|---:|---:|")
     for ours, name in ((False, "torchrun"), (True, "core.training.ranks")):
-        start, end = (statistics.median(one[place] for one in found[ours]) for place in (0, 1))
-        print(f"| {name} | {start:.2f} | {end:.2f} |")
+        start, end, used = (statistics.median(one[place] for one in found[ours]) for place in (0, 1, 2))
+        print(f"| {name} | {start:.2f} | {end:.2f} | {used:.2f} |")
 
 
 if __name__ == "__main__":
