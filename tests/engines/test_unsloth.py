@@ -130,7 +130,7 @@ def test_losses_are_those_of_engine_trl(name: str, zygote: Zygote, tiny: str, tm
         assert len(set(done["losses"].values())) > 1
 
 
-def test_a_run_by_the_command_line_ends_in_a_model_that_is_exported_and_chats(
+def test_a_run_by_the_command_line_is_exported_and_engine_trl_goes_on_from_it(
     tiny: str, tmp_path: Path
 ) -> None:
     asked = {**job(tiny, write(tmp_path), SFT, max_steps=6), "engine": "unsloth"}
