@@ -155,7 +155,7 @@ def test_a_machine_that_dies_ends_the_run_with_that_reason_within_30_seconds(pai
     began = time.monotonic()
     for pid in {other.pid, *holders_of(run.path / "nodes" / "1.alive")}:
         os.kill(pid, signal.SIGKILL)
-    other.communicate()
+    other.wait()
     status = over(run, 60.0)
     assert time.monotonic() - began < 30
     assert status.state == "failed" and status.fault in ("node_lost", "node_failed"), (
