@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from data.errors import FactoryError, refuse
+from data.userpath import user_path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDER = CHECKOUT / "envs"
@@ -92,7 +93,7 @@ class Environment:
 
 def folder_of(home: Path) -> Path:
     """The folder that holds the environments of a home."""
-    return Path(os.environ.get(ENVS) or home / "envs").expanduser().absolute()
+    return user_path(os.environ.get(ENVS) or home / "envs").absolute()
 
 
 def environments() -> list[Environment]:
