@@ -24,7 +24,7 @@ from core.runs.folder import Run
 from core.runs.locks import open_lock
 from core.runs.queue import Grant, Queue, new_key, wish_for
 from core.runs.states import ENDS
-from core.runs.storage import read_json, tail
+from core.runs.storage import last_line, read_json
 from data.errors import refuse
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -158,7 +158,7 @@ class _Node:
             child.wait()
             process.sweep(1.0)
             os.close(alive)
-        words = _last_line(log) if code not in (0, 3) else ""
+        words = last_line(log) if code not in (0, 3) else ""
         link.send(ended=code, words=words)
         self.part(link)
         self.say(
@@ -207,14 +207,6 @@ class _Node:
 
     def _on_signal(self, number: int, frame: object) -> None:
         self.asked = True
-
-
-def _last_line(log: Path) -> str:
-    try:
-        lines = [line.strip() for line in tail(log, 20).splitlines()]
-    except OSError:
-        return ""
-    return next((line[:300] for line in reversed(lines) if line), "")
 
 
 def refuse_ended(run: Run) -> None:

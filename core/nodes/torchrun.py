@@ -29,7 +29,7 @@ from core.nodes.rendezvous import command_of_node
 from core.runs import process
 from core.runs.events import Error, EventWriter, Phase
 from core.runs.folder import Run
-from core.runs.storage import read_json, tail
+from core.runs.storage import last_line, read_json
 
 DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 3
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -147,7 +147,7 @@ class Head:
             raise Stopped
         for rank, shell in self.shells.items():
             if rank not in self.links and shell.poll() is not None:
-                words = _last_line(self.run.path / FOLDER / f"{rank}.ssh.txt")
+                words = last_line(self.run.path / FOLDER / f"{rank}.ssh.txt")
                 text = f"Node {rank} ({self.hosts[rank]}) did not come: {words or f'ssh ended with {shell.returncode}'}"
                 raise Failed("node_missing", text)
         if time.monotonic() > deadline:
@@ -314,14 +314,6 @@ def _free_port(address: str) -> int:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.create_server((address, 0), family=family) as one:
         return int(one.getsockname()[1])
-
-
-def _last_line(log: Path) -> str:
-    try:
-        lines = [line.strip() for line in tail(log, 20).splitlines()]
-    except OSError:
-        return ""
-    return next((line[:300] for line in reversed(lines) if line), "")
 
 
 if __name__ == "__main__":

@@ -152,3 +152,12 @@ def tail(path: Path, lines: int, *, most: int = 1 << 20) -> str:
             found = file.read(size - start)
     kept = found.decode("utf-8", "replace").replace("\0", "").rstrip("\n").split("\n")
     return "\n".join(kept[-lines:] if lines else [])
+
+
+def last_line(path: Path) -> str:
+    """The last line of a file that says something, at most 300 characters; empty when there is none."""
+    try:
+        lines = [line.strip() for line in tail(path, 20).splitlines()]
+    except OSError:
+        return ""
+    return next((line[:300] for line in reversed(lines) if line), "")
