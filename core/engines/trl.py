@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from core.engines.base import EngineSpec
+from core.methods.adapter import CHANGING_BASE
 
 if TYPE_CHECKING:
     from core.job.spec import JobSpec
@@ -49,6 +50,13 @@ def cannot_share(job: JobSpec) -> tuple[str, dict[str, Any]] | None:
         return text, {"hardware.devices": None, "hardware.nodes": 1, "hardware.strategy": None}
     if method == "qlora" and strategy not in WHOLE:
         text = f"method qlora holds weights in 4 or 8 bits, which {strategy} cannot share out; use ddp, or method lora."
+        return text, {"hardware.strategy": "ddp"}
+    init = getattr(job.method, "init", None)
+    if init in CHANGING_BASE and not job.model.adapter and strategy not in WHOLE:
+        text = (
+            f"method.init {init} changes the base model's weights as it begins, of which each process of {strategy} "
+            "would hold a share only; use ddp, deepspeed-2, or method.init default."
+        )
         return text, {"hardware.strategy": "ddp"}
     return None
 

@@ -83,6 +83,11 @@ def test_the_same_job_has_the_same_effective_batch_on_any_number_of_processes():
         ("hardware: {devices: 2, strategy: deepspeed-2}", CPU, "deepspeed_missing"),
         ("method: qlora\nhardware: {devices: 2, strategy: deepspeed-3}", GPUS, "strategy_not_here"),
         ("method: qlora\nhardware: {devices: 2, strategy: fsdp2}", GPUS, "strategy_not_here"),
+        (
+            "method: {name: lora, init: pissa}\nhardware: {devices: 2, strategy: deepspeed-3}",
+            GPUS,
+            "strategy_not_here",
+        ),
         ("hardware: {devices: 2, deepspeed_config: x.json}", GPUS, "deepspeed_config_unused"),
         (
             "train: {optimizer: lomo}\nhardware: {devices: 2, strategy: deepspeed-2}",
