@@ -220,8 +220,8 @@ def _own_config(case: Case) -> Iterator[Finding]:
     half = half_of(case.job, case.machine)
     for key, told, field, wanted in contradictions(case.resolved, own, half=half):
         text = (
-            f"{case.job.hardware.deepspeed_config} says {key} {_word(told)}, and {field} is {_word(wanted)}; let them "
-            'agree, or write "auto" in the file.'
+            f"{case.job.hardware.deepspeed_config} says {key} {_word(told)}, and by {field} it is {_word(wanted)}; let "
+            'them agree, or write "auto" in the file.'
         )
         yield find("deepspeed_config_contradicts", "error", "hardware.deepspeed_config", told, text)
 

@@ -152,7 +152,7 @@ def test_a_deepspeed_file_that_contradicts_the_job_is_told_key_by_key(rows, tmp_
         ("scheduler", "WarmupLR", "train.scheduler"),
         ("fp16.enabled", "true", "hardware.precision"),
     ):
-        assert f"{key} {value}, and {field}" in words
+        assert f"{key} {value}, and by {field}" in words
     assert len(told) == 7
 
 
