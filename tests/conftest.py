@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,12 @@ for _name in ("FACTORY_HOME", "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw new examples with --slow."""
+    """Draw new examples with --slow; take the signals that people send by the keyboard, whoever started the tests."""
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if (
+            signal.getsignal(number) is signal.SIG_IGN
+        ):  # as nohup and `&` hand it on, to all commands of the tests
+            signal.signal(number, usual)
     if config.getoption("--slow"):
         settings.load_profile("slow")
 

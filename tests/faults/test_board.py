@@ -32,7 +32,7 @@ from webui.guard import Guard
 from webui.server import Server, build_api
 from webui.settings import Settings, listen
 
-trl.plan = lambda: [sys.executable, "-S", "-m", "tests.faults.stand_in", "train", sys.argv[2]]
+trl.plan = lambda job, home: [sys.executable, "-S", "-m", "tests.faults.stand_in", "train", sys.argv[2]]
 listening = listen("127.0.0.1", 0)
 settings = Settings(home=Path(sys.argv[1]), port=listening.getsockname()[1])
 app = build_api(settings)
