@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from core.engines.base import EngineSpec
-from core.methods.adapter import CHANGING_BASE
 
 if TYPE_CHECKING:
     from core.job.spec import JobSpec
@@ -51,6 +50,8 @@ def cannot_share(job: JobSpec) -> tuple[str, dict[str, Any]] | None:
     if method == "qlora" and strategy not in WHOLE:
         text = f"method qlora holds weights in 4 or 8 bits, which {strategy} cannot share out; use ddp, or method lora."
         return text, {"hardware.strategy": "ddp"}
+    from core.methods.adapter import CHANGING_BASE  # jobs of other methods do without it
+
     init = getattr(job.method, "init", None)
     if init in CHANGING_BASE and not job.model.adapter and strategy not in WHOLE:
         text = (

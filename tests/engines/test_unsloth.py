@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from core.job.environments import environment
+from core.job.environments import ENVS, environment
 from core.job.machine import CHECKOUT
 from core.runs import checkpoints
 from core.runs.folder import Run
 from tests.cpu.conftest import chats, next_attempt, write_rows
-from tests.engines.unsloth import HINT, here, made, work
+from tests.engines.unsloth import HINT, PLACE, here, made, work
 from tests.zygote import Zygote
 
 pytestmark = [pytest.mark.engines, pytest.mark.skipif(not here(), reason=HINT)]
@@ -32,6 +32,12 @@ TOLERANCE = 1e-5
 """Largest difference of a loss from that of engine trl, relative to it (absolute below 0.1)."""
 LORA = {"name": "lora", "rank": 4}
 QUESTION = "What is {} and {}?"
+
+
+@pytest.fixture(autouse=True)
+def _environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is looked for where `here` found it."""
+    monkeypatch.setenv(ENVS, str(PLACE))
 
 
 def write(folder: Path) -> dict[str, str]:

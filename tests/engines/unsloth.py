@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from core.job.environments import ENVS, environment
 from core.job.machine import CHECKOUT, Machine
 from core.job.plan import make_plan
@@ -21,8 +23,11 @@ HINT = "run: factory env install unsloth"
 
 def here() -> bool:
     """Whether the engine is installed as its file says now."""
-    os.environ[ENVS] = str(PLACE)
-    return environment("unsloth").installed(PLACE.parent)
+    with (
+        pytest.MonkeyPatch.context() as patch
+    ):  # asked while tests are collected: it must not stay for all of them
+        patch.setenv(ENVS, str(PLACE))
+        return environment("unsloth").installed(PLACE.parent)
 
 
 def made(job: dict[str, Any], home: Path) -> Run:
