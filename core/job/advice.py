@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.job.schedule import smaller_batches
+
 Job = Mapping[str, Any]
 Changes = dict[str, Any]
 
@@ -60,8 +62,9 @@ class Row:
 def _less_memory(job: Job) -> Changes:
     train = job.get("train") or {}
     batch, times = train.get("batch_size") or 4, train.get("gradient_accumulation") or 1
-    if batch > (2 if (job.get("stage") or {}).get("name") == "kto" else 1):
-        return {"train.batch_size": batch // 2, "train.gradient_accumulation": times * 2}
+    least = 2 if (job.get("stage") or {}).get("name") == "kto" else 1
+    for size, fewer in smaller_batches(batch, times, least=least):
+        return {"train.batch_size": size, "train.gradient_accumulation": fewer}
     if not train.get("gradient_checkpointing"):
         return {"train.gradient_checkpointing": True}
     return {"method": "qlora" if (job.get("method") or {}).get("name") == "lora" else "lora"}

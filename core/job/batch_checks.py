@@ -19,11 +19,35 @@ PREFERENCE = ("dpo", "kto", "orpo", "grpo", "rloo", "ppo")
 
 def batch_findings(case: Case) -> Iterator[Finding]:
     """All of them, on the job with its presets."""
+    yield from _global(case)
     yield from _groups(case)
     yield from _rows_and_batches(case)
     yield from _steps(case)
     yield from _rate(case)
     yield from _model(case)
+
+
+def _global(case: Case) -> Iterator[Finding]:
+    """A batch for all devices together that the devices, or the other two numbers, cannot make."""
+    train, processes = case.job.train, case.job.hardware.processes
+    wanted, size, times = train.global_batch_size, train.batch_size, train.gradient_accumulation
+    if wanted is None:
+        return
+    unit = (size or 1) * (times or 1) * processes
+    parts = [f"train.batch_size {size}"] if size else []
+    parts += [f"train.gradient_accumulation {times}"] if times else []
+    parts += [f"{processes} processes"] if processes > 1 else []
+    told = " x ".join(parts) + (f" = {unit:,}" if len(parts) > 1 else "")
+    field = "train.global_batch_size"
+    if size and times and wanted != unit:
+        text = f"train.global_batch_size {wanted:,} is not {told}; leave one of them empty, and it follows."
+        yield find("global_batch_contradicts", "error", field, wanted, text, train__global_batch_size=None)
+    elif wanted % unit:
+        below = wanted // unit * unit
+        near = f"the nearest are {below:,} and {below + unit:,}" if below else f"the least is {unit:,}"
+        text = f"train.global_batch_size {wanted:,} is no multiple of {told}; {near}."
+        nearest = below if below and wanted - below <= below + unit - wanted else below + unit
+        yield find("global_batch_uneven", "error", field, wanted, text, train__global_batch_size=nearest)
 
 
 def _groups(case: Case) -> Iterator[Finding]:
@@ -50,6 +74,7 @@ def _groups(case: Case) -> Iterator[Finding]:
             text,
             train__batch_size=per_step,
             train__gradient_accumulation=fewer,
+            **_the_whole(case, per_step * fewer * processes),
         )
     if getattr(stage, "loss", None) == "kto" and rows == 1:  # apo_zero_unpaired estimates no KL
         text = (
@@ -65,6 +90,11 @@ def _groups(case: Case) -> Iterator[Finding]:
             train__batch_size=2,
             train__gradient_accumulation=max(1, math.ceil(times / 2)),
         )
+
+
+def _the_whole(case: Case, rows: int) -> dict[str, int]:
+    """The change of a job's global batch that goes with a change of its batches, where it names one."""
+    return {"train__global_batch_size": rows} if case.job.train.global_batch_size else {}
 
 
 def _in_groups(rows: int, times: int, processes: int, group: int) -> tuple[int, int]:
@@ -100,11 +130,9 @@ def _rows_and_batches(case: Case) -> Iterator[Finding]:
             f"train.batch_size {size} and train.gradient_accumulation {accumulation}."
         )
         fix = {"train__batch_size": size, "train__gradient_accumulation": accumulation}
+        fix |= _the_whole(case, size * accumulation * processes)
         yield find("fewer_rows_than_a_batch", "error", "train.batch_size", train.batch_size, text, **fix)
-    elif (
-        "gradient_accumulation" in case.job.train.model_fields_set
-        or "batch_size" in case.job.train.model_fields_set
-    ):
+    elif {"batch_size", "gradient_accumulation", "global_batch_size"} & case.job.train.model_fields_set:
         text += "every epoch is a single, smaller step; take smaller batches."
         yield find("fewer_rows_than_a_batch", "warning", "train.batch_size", train.batch_size, text)
 

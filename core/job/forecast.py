@@ -28,6 +28,7 @@ from core.job.memory import (
     memory,
     trained_weights,
 )
+from core.job.schedule import smaller_batches
 from core.job.shape import ModelShape
 from core.job.spec import JobSpec
 from core.methods import ADAPTERS, METHODS
@@ -259,19 +260,12 @@ def changes(job: JobSpec, place: Place) -> Iterator[dict[str, Any]]:
     """Changes that save memory, the cheapest first; each keeps what was tried before it."""
     batch, accumulation = job.train.batch_size or 1, job.train.gradient_accumulation or 1
     change: dict[str, Any] = {}
-    for size in _halves(batch, least=2 if job.stage.name == "kto" else 1):
-        times = math.ceil(batch * accumulation / size)
+    for size, times in smaller_batches(batch, accumulation, least=2 if job.stage.name == "kto" else 1):
         change = {"train.batch_size": size, "train.gradient_accumulation": times}
         yield change
     for extra in _steps_down(job, place):
         change = {**change, **extra}
         yield change
-
-
-def _halves(batch: int, *, least: int) -> Iterator[int]:
-    while batch // 2 >= least:
-        batch = batch // 2
-        yield batch
 
 
 def _steps_down(job: JobSpec, place: Place) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from core.job.spec import JobSpec
+from core.job.spec import JobSpec, TrainSpec
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ def resolve(job: JobSpec, *, parameters: int | None, gpu: bool) -> Resolved:
     train = job.train
     rate = preset.full_rate if job.method.name == "full" else preset.lora_rate
     # What one process is left with: the same job has the same effective batch on any number of them.
-    effective = preset.effective_batch / job.hardware.processes
-    batch = train.batch_size or _batch_size(train.gradient_accumulation, effective)
+    effective = (train.global_batch_size or preset.effective_batch) / job.hardware.processes
+    batch = train.batch_size or _batch_size(train, effective)
     wanted: dict[str, Any] = {
         "epochs": preset.epochs if train.max_steps is None else None,
         "batch_size": batch,
@@ -101,11 +101,17 @@ def resolve(job: JobSpec, *, parameters: int | None, gpu: bool) -> Resolved:
     return Resolved(resolved, tuple(sorted(set(untouched))), preset.source)
 
 
-def _batch_size(accumulation: int | None, effective: float) -> int:
-    """Rows per process that reach the effective batch: 4, or what the user's accumulation leaves."""
-    return (
-        max(1, min(4, round(effective))) if accumulation is None else max(1, round(effective / accumulation))
-    )
+def _batch_size(train: TrainSpec, effective: float) -> int:
+    """Rows per process that reach the effective batch: 4, or what the user's accumulation leaves.
+
+    A batch that the user asked for is met exactly, by the largest size up to 4 that divides it.
+    """
+    if train.gradient_accumulation is not None:
+        return max(1, round(effective / train.gradient_accumulation))
+    largest = max(1, min(4, round(effective)))
+    if train.global_batch_size is None:
+        return largest
+    return next(size for size in range(largest, 0, -1) if round(effective) % size == 0)
 
 
 def _left_alone(job: JobSpec) -> tuple[str, ...]:

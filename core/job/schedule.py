@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from core.job.spec import TrainSpec
@@ -18,6 +19,14 @@ class Schedule:
     logging_steps: int
     eval_steps: int
     save_steps: int
+
+
+def smaller_batches(batch: int, accumulation: int, *, least: int = 1) -> Iterator[tuple[int, int]]:
+    """Batch sizes of about a half, a quarter, ... with the accumulations that make the very same step of them."""
+    rows = batch * accumulation
+    while fits := [size for size in range(least, batch // 2 + 1) if rows % size == 0]:
+        batch = fits[-1]
+        yield batch, rows // batch
 
 
 def schedule(train: TrainSpec, rows: int, *, processes: int = 1) -> Schedule:

@@ -87,6 +87,8 @@ class TrainSpec(Spec):
     """Per-device batch size: rows in one forward pass on one device."""
     gradient_accumulation: int | None = Field(None, ge=1, le=65_536, json_schema_extra=unit("batches"))
     """Batches summed before one optimizer step; effective batch = batch_size x this x processes."""
+    global_batch_size: int | None = Field(None, ge=1, le=16_777_216, json_schema_extra=unit("rows a step"))
+    """Rows of one optimizer step on all devices together, whatever their number; the accumulation follows from it."""
     learning_rate: float | None = Field(None, ge=0, le=1)
     """Peak learning rate. Preset per stage, method and model size (LoRA about 10x full fine-tuning)."""
     scheduler: Scheduler | None = None

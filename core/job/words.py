@@ -36,6 +36,7 @@ OTHER_NAMES = {
     "per_device_train_batch_size": "train.batch_size",
     "micro_batch_size": "train.batch_size",
     "gradient_accumulation_steps": "train.gradient_accumulation",
+    "train_batch_size": "train.global_batch_size",
     "lr": "train.learning_rate",
     "lr_scheduler": "train.scheduler",
     "lr_scheduler_type": "train.scheduler",

@@ -62,6 +62,7 @@ VALUES: dict[str, Any] = {
     "train.epochs": 2.0,
     "train.learning_rate": 7e-4,
     "train.warmup": 5.0,
+    "train.global_batch_size": 32,
     "train.scheduler": "constant",
     "evaluate.prompts": ["What is new?"],
     "hardware.precision": "bf16",
@@ -84,6 +85,7 @@ VALUES: dict[str, Any] = {
 # What else must be said for a field to have a meaning.
 GIVEN: dict[str, dict[str, Any]] = {
     "train.epochs": {"train.max_steps": None},
+    "train.global_batch_size": {"train.gradient_accumulation": None},
     "train.scheduler_cycles": {"train.scheduler": "cosine_with_restarts"},
     "train.scheduler_floor": {"train.scheduler": "cosine_with_min_lr"},
     "train.scheduler_decay": {"train.scheduler": "warmup_stable_decay"},
@@ -107,6 +109,7 @@ DERIVED = {
     "train.padding_free": "the decoder's forward, Unsloth's variable",
     "train.watchdog": "whether the callback has one",
     "train.fused": "the forward of layers with LoRA",
+    "train.global_batch_size": "batches summed before a step",
     "train.gradient_accumulation": "also the size of a batch of answers",
     "stage[rloo].algorithm": "normalize_advantages",
     "stage[grpo].vllm": "use_vllm and vllm_mode",

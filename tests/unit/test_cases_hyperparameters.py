@@ -54,10 +54,14 @@ def test_066_minibatch_divisibility(tmp_path):
     assert " 8 " in message and " 3 " in message
 
 
-def test_074_world_size_batch():
-    """There is no global batch that could contradict the devices: it is always their product."""
-    with pytest.raises(FactoryError, match="global_batch_size"):
-        parse_job("model: m\ndata: rows.jsonl\nstage: sft\ntrain: {global_batch_size: 256}\n")
+def test_074_world_size_batch(tmp_path):
+    text = "model: smollm2-135m\ndata: ROWS\nstage: sft\nhardware: {devices: 7}\n"
+    text += "train: {global_batch_size: 256, max_steps: 4}\n"
+    finding = findings(tmp_path, text)["global_batch_uneven"]
+    assert finding.message == (
+        "train.global_batch_size 256 is no multiple of 7 processes; the nearest are 252 and 259."
+    )
+    assert finding.level == "error" and finding.fix == {"train.global_batch_size": 259}
 
 
 def test_096_kto_batch_one(tmp_path):

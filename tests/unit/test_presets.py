@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.job.presets import PRESETS, preset_for, resolve
-from core.job.schedule import schedule
+from core.job.schedule import schedule, smaller_batches
 from core.job.spec import JobSpec, TrainSpec
 from core.stages import STAGES
 
@@ -40,6 +40,41 @@ def test_a_large_batch_lowers_the_accumulation_to_reach_the_effective_batch() ->
     assert train.gradient_accumulation == 2
     train = resolve(job(train={"gradient_accumulation": 16}), parameters=None, gpu=False).job.train
     assert train.batch_size == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "processes", "batch", "accumulation"),
+    [
+        ({}, 1, 4, 24),
+        ({}, 8, 4, 3),
+        ({}, 32, 3, 1),
+        ({"batch_size": 6}, 4, 6, 4),
+        ({"gradient_accumulation": 2}, 4, 12, 2),
+    ],
+)
+def test_a_global_batch_is_met_exactly_on_any_number_of_processes(
+    asked: dict[str, int], processes: int, batch: int, accumulation: int
+) -> None:
+    wanted = job(train={"global_batch_size": 96, **asked}, hardware={"devices": processes})
+    train = resolve(wanted, parameters=None, gpu=False).job.train
+    assert (train.batch_size, train.gradient_accumulation) == (batch, accumulation)
+    assert batch * accumulation * processes == 96
+
+
+@pytest.mark.parametrize(
+    ("batch", "accumulation", "least", "found"),
+    [
+        (8, 1, 1, [(4, 2), (2, 4), (1, 8)]),
+        (5, 2, 1, [(2, 5), (1, 10)]),
+        (3, 1, 2, []),
+        (6, 2, 2, [(3, 4)]),
+        (1, 4, 1, []),
+    ],
+)
+def test_smaller_batches_make_the_very_same_step(
+    batch: int, accumulation: int, least: int, found: list[tuple[int, int]]
+) -> None:
+    assert list(smaller_batches(batch, accumulation, least=least)) == found
 
 
 def test_resolving_twice_changes_nothing() -> None:
