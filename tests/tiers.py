@@ -1,8 +1,11 @@
-"""The three tiers of the tests, and the count of skips: a pytest plugin that knows nothing of what is tested.
+"""The three tiers of the tests, and the counts of skips and of unsteady tests: a plugin that knows no test.
 
 Default: what `python launch.py test` runs. --slow adds full margins, --engines adds the engines that live in an
 environment of their own. A test of a tier that was not asked for is deselected, which pytest counts; a skip is
 another thing: something was missing here. Every skip must stand in ALLOWED_SKIPS, or the whole run fails.
+
+Where tests may be run again (--reruns, as .ci/run asks), one that failed first and passed then is unsteady: a fault
+that is told with its first failure, and more than a few of them fail the run.
 """
 
 from __future__ import annotations
@@ -27,6 +30,10 @@ ALLOWED_SKIPS: dict[str, str] = {
     "tests/security/*": "needs root",
 }
 """Tests that may skip: a pattern of test ids, and the reason that must be in the skip's own words."""
+
+
+UNSTEADY_AT_MOST = 3
+"""So many tests of thousands may need a second run on a busy machine; more are no accident."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -83,6 +90,32 @@ class _Skips:
             terminalreporter.write_line(f"  NOT LISTED in tests/tiers.py: {test}: {reason}", red=True)
 
 
+class _Unsteady:
+    """Tells every test that was run a second time, with what was wrong first."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.outcome == "rerun":
+            self.seen[report.nodeid] = report.longreprtext
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if len(self.seen) > UNSTEADY_AT_MOST and session.exitstatus == 0:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self.seen:
+            return
+        terminalreporter.write_line(
+            f"run a second time: {len(self.seen)}, of {UNSTEADY_AT_MOST} allowed", red=True
+        )
+        for test, words in self.seen.items():
+            terminalreporter.write_line(f"  UNSTEADY, or failed again: {test}", red=True)
+            terminalreporter.write_line(words[-3000:])
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Count skips in every run."""
+    """Count skips and second runs in every run."""
     config.pluginmanager.register(_Skips(), "skips")
+    config.pluginmanager.register(_Unsteady(), "unsteady")

@@ -63,6 +63,27 @@ def test_a_module_that_skips_as_a_whole_fails_the_run_too(tmp_path):
     assert answer.returncode != 0 and "NOT LISTED" in answer.stdout
 
 
+UNSTEADY = """
+import pathlib
+def once(name):
+    seen = pathlib.Path(__file__).with_name(name)
+    assert seen.exists() or seen.write_text("") is None and False, "not at once"
+"""
+
+
+def test_a_test_that_passes_only_the_second_time_is_told_with_its_first_failure(tmp_path):
+    answer = run(tmp_path, UNSTEADY + "def test_once(): once('a')", "--reruns=1")
+    assert answer.returncode == 0 and "UNSTEADY" in answer.stdout and "not at once" in answer.stdout
+    again = run(tmp_path, UNSTEADY + "def test_once(): once('b')")
+    assert again.returncode == 1, "without the option every failure counts"
+
+
+def test_many_of_them_fail_the_run_and_so_does_one_that_fails_twice(tmp_path):
+    many = "".join(f"def test_{name}(): once('{name}')\n" for name in "cdef")
+    assert run(tmp_path, UNSTEADY + many, "--reruns=1").returncode == 1
+    assert run(tmp_path, "def test_wrong(): assert False", "--reruns=1").returncode == 1
+
+
 def test_a_listed_skip_is_allowed_only_for_its_reason():
     allowed = {"tests/faults/*": "needs root"}
     assert unlisted([("tests/faults/test_a.py::b", "needs root for mount")], allowed) == []
