@@ -142,7 +142,6 @@ class _Node:
             word["go"],
             key=word["id"],
             timeout=int(word["timeout"]),
-            address=link.own_address,
         )
         log = self.run.path / FOLDER / f"{self.rank}.txt"
         log.parent.mkdir(exist_ok=True)

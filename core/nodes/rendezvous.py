@@ -9,38 +9,27 @@ ALONE = "--standalone"
 
 
 def command_of_node(
-    training: Sequence[str],
-    rank: int,
-    nodes: int,
-    endpoint: str,
-    *,
-    key: str,
-    timeout: int,
-    address: str | None = None,
+    training: Sequence[str], rank: int, nodes: int, endpoint: str, *, key: str, timeout: int
 ) -> list[str]:
-    """The command of node `rank`: it meets the others at `endpoint`, which node 0 opens.
+    """The command of node `rank`: it meets the others at `endpoint`, which node 0 opens, and holds the lowest ranks
+    if it is node 0.
 
-    Who opens it is said outright: torchrun's own guess compares host names, and where a name leads to 127.0.0.1
-    nobody opens it and all wait in vain (tried). `address` is this node's own, for the same reason. Restarts are
-    ours, so there are none of torchrun's.
+    Both are said outright. With the c10d backend torchrun 2.13 ranks nodes by the alphabet of their addresses (so
+    that 10.0.0.10 comes before 10.0.0.9, and events and checkpoints of the first process from another machine than
+    the one that is asked for them), and guesses from host names who opens. Restarts are ours, so there are none of
+    torchrun's.
     """
     if ALONE not in training:
         return list(training)
     here = list(training).index(ALONE)
-    settings = f"is_host={int(rank == 0)},join_timeout={timeout},read_timeout={timeout},timeout={timeout}"
-    words = [
-        "--nnodes",
-        str(nodes),
-        "--rdzv-backend",
-        "c10d",
-        "--rdzv-endpoint",
-        endpoint,
-        "--rdzv-id",
-        key,
-        "--rdzv-conf",
-        settings,
-        "--max-restarts",
-        "0",
-        *(["--local-addr", address] if address else []),
-    ]
+    told = {
+        "nnodes": nodes,
+        "node-rank": rank,
+        "rdzv-backend": "static",
+        "rdzv-endpoint": endpoint,
+        "rdzv-id": key,
+        "rdzv-conf": f"timeout={timeout}",
+        "max-restarts": 0,
+    }
+    words = [word for name, value in told.items() for word in (f"--{name}", str(value))]
     return [*training[:here], *words, *training[here + 1 :]]

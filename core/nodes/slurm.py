@@ -17,14 +17,17 @@ from pathlib import Path
 from core.job.spec import JobSpec
 from core.launchers.slurm import SCRIPT, STOP_SIGNAL, script
 from core.nodes.asking import Answer, ask
-from core.nodes.slurm_node import end_of
+from core.nodes.slurm_node import end_of, group_of
 from core.nodes.slurm_words import Job, from_sacct, from_scontrol, from_squeue, how_it_ended, why_it_waits
 from core.runs import elsewhere
+from core.runs.courier import Courier
 from core.runs.events import Error, EventWriter, Phase, Warn
 from core.runs.folder import Run
 from core.runs.storage import read_json
 
 DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 3
+CARRY = 0.2
+"""Seconds between looks for new events of the nodes."""
 PAUSE = 2.0
 """Seconds between looks; after a minute they come every 10 s, so that a cluster is not asked in vain."""
 GONE = 60.0
@@ -38,6 +41,7 @@ class Follower:
         self.run = run
         self.writer = EventWriter(run.events)
         self.number = ""
+        self.courier: Courier | None = None
         self.asked = self.silent = False
         self.told = ""
         self.ran = False
@@ -64,6 +68,7 @@ class Follower:
             return Answer(None, "", f"sbatch answered {answer.out.strip()[:80]!r}, which is no job's number")
         if answer.good:
             elsewhere.note(self.run, f"Slurm job {self.number}", job=self.number)
+            self.courier = Courier(self.run, group_of(self.number))
         return answer
 
     def follow(self) -> Job:
@@ -112,6 +117,8 @@ class Follower:
 
     def end(self, job: Job) -> int:
         """Say how the job ended, and answer with the exit code that means the same."""
+        if self.courier is not None:
+            self.courier.carry(last=True)
         elsewhere.over(self.run, job.state)
         own = self.own_end()  # that of node 0; Slurm's own is the highest of all nodes'
         if own is not None and job.state in ("COMPLETED", "FAILED"):
@@ -145,6 +152,11 @@ class Follower:
         except (OSError, ValueError):
             return None
 
+    def carry(self) -> None:
+        """Copy what the nodes have told since the last time into the run's events."""
+        if self.courier is not None:
+            self.courier.carry()
+
     def _answers(self, well: bool, answer: Answer) -> None:
         """Tell once when Slurm stops answering, and once when it does again."""
         if well and self.silent:
@@ -170,8 +182,10 @@ class Follower:
         young = time.monotonic() - self.began < 60 or not self.ran
         deadline = time.monotonic() + (PAUSE if young else 5 * PAUSE)
         while time.monotonic() < deadline and not (self.asked and not self.silent):
-            time.sleep(0.1)
+            self.carry()
+            time.sleep(CARRY)
         if self.asked:
+            self.carry()
             time.sleep(0.5)
 
     def _on_terminate(self, number: int, frame: object) -> None:
@@ -193,13 +207,16 @@ def end_job(run: Run) -> int:
     number = str(elsewhere.noted(run).get("job"))
     if elsewhere.left(run) is None or not number.isdigit():
         return 0
+    courier = Courier(run, group_of(number))  # its follower is gone
     answer, deadline = ask(["scancel", number]), time.monotonic() + GONE
     while time.monotonic() < deadline:
         seen = ask(["squeue", "--noheader", "--jobs", number, "--format", "%T|%r|%N|%P"])
         job = from_squeue(seen.out)
         if (seen.good and (job is None or not job.live)) or "Invalid job id" in seen.err:
+            courier.carry(last=True)
             elsewhere.over(run, "CANCELLED")
             return 0
+        courier.carry()
         time.sleep(0.5)
     text = f"Slurm job {number} may still be there ({answer.words}); cancel it with: scancel {number}"
     sys.stdout.write(text + "\n")

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from core.nodes.rendezvous import command_of_node
+from core.runs.courier import VARIABLE, name_for
 from core.runs.folder import Run
 from core.runs.storage import read_json
 
@@ -35,7 +36,8 @@ def main(folder: str, given: Mapping[str, str] = os.environ) -> int:
     )
     argv = [*node_command(run, rank, given), folder]
     # A group of its own, for srun signals whole groups.
-    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, process_group=0)
+    env = {**given, VARIABLE: name_for(f"{group_of(number)}-{rank}")}
+    child = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, process_group=0)
 
     def pass_on(signal_number: int, frame: FrameType | None) -> None:
         child.send_signal(signal.SIGTERM)
@@ -54,6 +56,11 @@ def main(folder: str, given: Mapping[str, str] = os.environ) -> int:
         return 0  # or srun would take an orderly stop here for a reason to kill node 0 while it saves
     time.sleep(AFTER_FAULT)
     return code
+
+
+def group_of(number: int | str) -> str:
+    """What the events files of a job's nodes begin with."""
+    return f"slurm-{number}"
 
 
 def note_end(run: Run, number: int, rank: int, code: int) -> None:

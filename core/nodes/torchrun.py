@@ -209,19 +209,12 @@ class Head:
 
     def begin(self) -> tuple[subprocess.Popen[bytes], Path]:
         """Tell all nodes to begin, and begin here."""
-        address = split_endpoint(str(self.spec.endpoint))[0]
         own = next(iter(self.links.values())).own_address
         meeting, key = joined(own, _free_port(own)), f"{self.run.id}-{secrets.token_hex(4)}"
         self.say(go=meeting, id=key, nodes=self.nodes, timeout=self.spec.timeout)
         env = {**os.environ, **network(self.spec.interface, own, os.environ)}
         argv = command_of_node(
-            self.plan["training"],
-            0,
-            self.nodes,
-            meeting,
-            key=key,
-            timeout=self.spec.timeout,
-            address=own or address,
+            self.plan["training"], 0, self.nodes, meeting, key=key, timeout=self.spec.timeout
         )
         self.writer.emit(Phase(name="starting", text=f"Training on {self.nodes} nodes"))
         return process.start(

@@ -104,6 +104,7 @@ class Attempt:
         self.hear()
         process.sweep(0.0 if self.forced else SWEEP_PATIENCE)
         self.end_elsewhere()
+        self.hear()  # what came from there at the end
         state, reason = judge(self.run, ended, self.said, asked=self.asked, forced=self.forced)
         if state == "stopped" and self.at_once:
             reason = "ended at once, as was asked; nothing was saved since the last checkpoint"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,6 +52,15 @@ class Journal:
             self._synced = now
             os.fsync(self._file)
         return True
+
+    def relay(self, lines: Sequence[bytes]) -> None:
+        """Write lines that were made elsewhere, in one write, and sync them. Raises OSError when not all fitted."""
+        text = b"".join(line + b"\n" for line in lines)
+        if not self._ends_with_newline():
+            text = b"\n" + text
+        while text:
+            text = text[os.write(self._file, text) :]
+        os.fsync(self._file)
 
     def size(self) -> int:
         """The offset behind the last byte: where the next record will begin."""

@@ -32,12 +32,15 @@ class Said:
     """Seconds."""
     last_save: float = 0.0
     """Seconds."""
-    _mono: float | None = None
+    _mono: dict[str, float] = field(default_factory=dict)
+    """By machine (core.runs.courier): each counts from its own start."""
 
     def hear(self, record: Mapping[str, Any]) -> None:
         """Take in one record of events.jsonl."""
         kind, now = record.get("event"), record.get("mono")
-        since = now - self._mono if isinstance(now, float) and self._mono is not None else 0.0
+        machine = str((record.get("carried") or [""])[0])
+        before = self._mono.get(machine)
+        since = now - before if isinstance(now, float) and before is not None else 0.0
         if kind == "ready":
             self.ready = True
         elif kind == "done":
@@ -53,13 +56,13 @@ class Said:
             self.total_steps = record.get("total_steps")
         elif kind == "metric" and isinstance(record.get("step"), int):
             steps = record["step"] - (self.step or 0)
-            if self._mono is not None and steps > 0:
+            if before is not None and steps > 0:
                 self.longest_step = max(self.longest_step, since / steps)
             self.step = record["step"]
         elif kind == "checkpoint":
             self.last_save = record.get("seconds") or since
         if isinstance(now, float) and kind != "state":
-            self._mono = now
+            self._mono[machine] = now
 
     def grace(self) -> float:
         """Seconds a stop may take before it is enforced: time for the step that runs and for a save, well measured."""

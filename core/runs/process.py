@@ -23,6 +23,8 @@ ALLOWED_BEGINNINGS = tuple(
 )
 SECRET = ("HF_TOKEN", "HF_HUB_TOKEN", "FACTORY_TOKEN")
 """Begin like allowed names, but travel only when the plan names them."""
+SET_ANEW = ("FACTORY_EVENTS", "FACTORY_NODE", "FACTORY_RANKS_PID")
+"""Say which part of a run a process is; one started from inside of another run must not take itself for its part."""
 _SET_PDEATHSIG, _SET_SUBREAPER = 1, 36
 """prctl numbers, from linux/prctl.h."""
 
@@ -34,7 +36,7 @@ def environment(
     allowed = {
         name: value
         for name, value in given.items()
-        if name in ALLOWED or (name.startswith(ALLOWED_BEGINNINGS) and name not in SECRET)
+        if name in ALLOWED or (name.startswith(ALLOWED_BEGINNINGS) and name not in (*SECRET, *SET_ANEW))
     }
     allowed |= {name: given[name] for name in named if name in given}
     # Threads that wait for each other spin by default; with anything else running on the same cores that makes

@@ -233,10 +233,11 @@ def _tell(run: Run, findings: Sequence[Finding]) -> None:
         return
     from core.runs.cards import card_for
     from core.runs.checkpoints import clean
+    from core.runs.courier import events_file
     from core.runs.events import Error, EventWriter
 
     clean(run)
-    writer = EventWriter(run.events)
+    writer = EventWriter(events_file(run))
     for one in findings:
         card = card_for(run, one.code)
         writer.emit(

@@ -13,7 +13,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from core.runs.events import Error, EventWriter, Ready
+from core.runs.events import Error, Ready
 from core.runs.folder import Run
 from core.training.stop import Stopped, StopRequest
 from core.training.world import (
@@ -85,7 +85,7 @@ def _report(problem: Exception, run: Run, world: World) -> int:
         leave_word(run, world, "lost" if lost_another(problem) else "failed", findings, refused=refused)
         return REFUSED if refused else FAILED
     clean(run)  # an unfinished checkpoint is worth nothing, and may be what fills the disk
-    writer = EventWriter(run.events)
+    writer = writer_for(run, world)
     for finding in findings:
         card = card_for(run, finding.code)
         advice = card.to_json() if card else None

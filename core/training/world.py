@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from core.runs.courier import events_file
 from core.runs.events import Event, EventWriter
 from core.runs.folder import Run
 from data.errors import Finding
@@ -79,7 +80,7 @@ class Silence:
 
 def writer_for(run: Run, world: World) -> EventWriter | Silence:
     """What writes the events of this process."""
-    return EventWriter(run.events) if world.first else Silence()
+    return EventWriter(events_file(run)) if world.first else Silence()
 
 
 def folder_of(run: Run) -> Path:

@@ -19,7 +19,7 @@ from core.runs.folder import Run, list_runs
 from core.runs.process import holders_of
 from core.runs.states import read_status
 from tests.cpu.conftest import chats, write_rows
-from tests.engines.two_machines import INSTALL, Machine, can, two_machines
+from tests.engines.two_machines import ADDRESSES, INSTALL, Machine, can, two_machines
 from tests.faults.conftest import logs, over, until
 
 pytestmark = [pytest.mark.engines, pytest.mark.skipif(not can(), reason=INSTALL)]
@@ -42,7 +42,7 @@ def job(tiny: str, tmp_path: Path) -> dict[str, Any]:
         "train": {"max_steps": 4, "batch_size": 2, "logging_steps": 1, "learning_rate": 1e-3},
         "evaluate": {"prompts": ["Hi?"], "max_new_tokens": 2},
         "hardware": {"nodes": 2},
-        "launcher": {"name": "torchrun", "endpoint": "10.77.0.1:29511", "timeout": 120},
+        "launcher": {"name": "torchrun", "endpoint": f"{ADDRESSES[0]}:29511", "timeout": 120},
     }
 
 

@@ -20,6 +20,7 @@ from core.job.spec import JobSpec
 from core.launchers import slurm
 from core.runs import control, elsewhere, events
 from core.runs.folder import Run
+from core.runs.journal import read_records
 from core.runs.states import Status, read_status
 from tests.cpu.conftest import chats, write_rows
 from tests.engines.slurm_cluster import INSTALL, Cluster, cluster, missing
@@ -30,6 +31,10 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
     pytest.mark.skipif(bool(missing()), reason=INSTALL),
 ]
+
+
+TOLD = ("ready", "start", "metric", "done")
+"""What the stand-in tells."""
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +100,10 @@ def test_a_job_on_two_nodes_trains_to_its_end(home, there):
     assert any("runs on n[1-2]" in text for text in texts), texts
     assert status.record["slots"] == []
     assert "#SBATCH --partition=cpu" in (run.path / "slurm.sh").read_text()
+    copied = [record for record in read_records(run.events)[0] if record["event"] in TOLD]
+    source = f"slurm-{elsewhere.noted(run)['job']}-0"
+    assert {str(record["carried"][0]) for record in copied} == {source}
+    assert len(copied) == len(read_records(run.path / f"events.{source}.jsonl")[0]) == 13
     assert_gone(run, there)
 
 

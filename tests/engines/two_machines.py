@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 INSTALL = "apt-get install --no-install-recommends iproute2"
-ADDRESSES = ("10.77.0.1", "10.77.0.2")
+ADDRESSES = ("10.77.0.9", "10.77.0.10")
+"""In the alphabet the second comes first: no order of addresses may decide who is who."""
 
 
 def can() -> bool:

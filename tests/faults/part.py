@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from core.nodes.link import split_endpoint
+from core.runs.courier import events_file
 from core.runs.folder import Run
 from core.runs.journal import Journal
 from tests.faults import stand_in
@@ -27,16 +28,16 @@ over = threading.Event()
 def main(words: list[str]) -> int:
     """Meet, then node 0 behaves and the others wait for its end."""
     told = dict(zip(words, words[1:], strict=False))
-    endpoint, settings = split_endpoint(told["--rdzv-endpoint"]), told["--rdzv-conf"]
+    endpoint = split_endpoint(told["--rdzv-endpoint"])
     run = Run(Path(words[-1]))
-    if "is_host=1" in settings:
+    if told["--node-rank"] == "0":
         with socket.create_server(endpoint) as door:
             line, _ = door.accept()
             with line:
                 signal.signal(signal.SIGTERM, stand_in._on_term)
                 threading.Thread(target=fail_with_the_line, args=(line,), daemon=True).start()
                 behave = getattr(stand_in, words[0])
-                code: int = behave(run, Journal(run.events), float(words[1]))
+                code: int = behave(run, Journal(events_file(run)), float(words[1]))
                 over.set()
                 line.sendall(str(code).encode())
                 return code

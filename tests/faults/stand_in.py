@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from core.runs import checkpoints
+from core.runs.courier import events_file
 from core.runs.folder import Run
 from core.runs.journal import Journal
 from core.runs.storage import read_json
@@ -118,6 +119,6 @@ if __name__ == "__main__":
     folder = Run(Path(sys.argv[-1]))
     sys.exit(
         globals()[sys.argv[1]](
-            folder, Journal(folder.events), float(sys.argv[2]) if len(sys.argv) > 3 else 1.0
+            folder, Journal(events_file(folder)), float(sys.argv[2]) if len(sys.argv) > 3 else 1.0
         )
     )

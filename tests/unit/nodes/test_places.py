@@ -174,20 +174,20 @@ def test_a_cluster_with_gpus_is_called_planned(rows):
     assert "nobody here can look at the cluster's machines" in plan_text(plan)
 
 
-def test_a_node_meets_the_others_where_node_0_opens_the_door():
-    words = command_of_node(TRAINING, 1, 2, "10.0.0.1:1234", key="k", timeout=60, address="10.0.0.2")
+def test_a_node_meets_the_others_where_node_0_opens_the_door_and_has_the_rank_that_it_is_told():
+    words = command_of_node(TRAINING, 1, 2, "10.0.0.1:1234", key="k", timeout=60)
     assert words[:3] == TRAINING[:3] and words[-4:] == TRAINING[-4:] and "--standalone" not in words
     told = dict(zip(words[3:-4:2], words[4:-4:2], strict=True))
     assert told == {
         "--nnodes": "2",
-        "--rdzv-backend": "c10d",
+        "--node-rank": "1",
+        "--rdzv-backend": "static",
         "--rdzv-endpoint": "10.0.0.1:1234",
         "--rdzv-id": "k",
-        "--rdzv-conf": "is_host=0,join_timeout=60,read_timeout=60,timeout=60",
+        "--rdzv-conf": "timeout=60",
         "--max-restarts": "0",
-        "--local-addr": "10.0.0.2",
     }
-    assert "is_host=1" in " ".join(command_of_node(TRAINING, 0, 2, "a:1", key="k", timeout=60))
+    assert "--node-rank 0" in " ".join(command_of_node(TRAINING, 0, 2, "a:1", key="k", timeout=60))
 
 
 def test_a_command_without_processes_of_its_own_stays_as_it_is():
