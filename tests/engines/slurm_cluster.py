@@ -71,7 +71,7 @@ class Cluster:
     def stop(self) -> None:
         """Cancel every job and end every daemon."""
         self.ask("scancel", "--state=RUNNING,PENDING", "--user=root")
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline and self.ask("squeue", "-h").strip():
             time.sleep(0.2)
         for daemon in reversed(self.daemons.values()):

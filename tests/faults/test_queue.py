@@ -227,7 +227,7 @@ def test_a_log_without_a_terminal_says_once_that_its_run_waits(home: Path, tmp_p
     with words.open("w") as out:
         command = [sys.executable, "-m", "core.cli", "--home", str(home), "logs", "-f", second.id]
         with subprocess.Popen(command, stdout=out, stderr=out) as follower:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 120
             while "waiting for a free device" not in words.read_text("utf-8"):
                 assert time.monotonic() < deadline, words.read_text("utf-8")
                 time.sleep(0.05)

@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import signal
-import time
 import zipfile
 from pathlib import Path
 
@@ -61,10 +60,8 @@ def test_a_line_of_200_megabytes_costs_one_row_and_no_memory(tmp_path):
         for _ in range(200):
             out.write("x" * 2**20)
         out.write('", "completion": "b"}\n' + ROW)
-    started = time.monotonic()
     report = inspect({"path": str(file)})
     assert report["kept"] == 2 and report["reasons"] == {"line_too_long": 1}
-    assert time.monotonic() - started < 10
 
 
 def test_a_gzip_bomb_is_stopped_while_it_grows(tmp_path):
@@ -220,10 +217,8 @@ def test_templates_made_to_hurt_are_refused(tmp_path, template):
 
     chat = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
     file = write(tmp_path / "a.jsonl", json.dumps(chat) + "\n")
-    started = time.monotonic()
     with pytest.raises(FactoryError) as refused:
         prepared(file, tiny_tokenizer(template), tmp_path / "cache")
-    assert time.monotonic() - started < 10
     assert refused.value.findings[0].code in (
         "template_broken", "template_too_long", "template_too_slow", "data_no_rows_left", "data_masks_unclear",
         "data_needs_too_much_memory",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 
@@ -102,12 +101,10 @@ def test_a_file_that_cannot_work_is_refused_before_the_run(bench, write, text, c
 
 
 @pytest.mark.parametrize("text", ["while True: pass", "def reward(completions):\n    while True: pass"])
-def test_a_file_that_hangs_is_refused_within_ten_seconds(bench, write, text):
-    started = time.monotonic()
+def test_a_file_that_hangs_is_refused(bench, write, text):
     reward = {**write(text), "start_seconds": 1.0}
     finding = refusal(lambda: try_rewards(bench.build(reward), ROWS))
     assert finding.code == "reward_hangs" and "start_seconds" in finding.message
-    assert time.monotonic() - started < 10
 
 
 def test_the_time_for_the_trial_is_short_unless_asked_otherwise():
@@ -232,10 +229,9 @@ def test_the_file_runs_in_a_process_of_its_own(bench, write):
     assert one(["a"], {}) != [float(os.getpid())]
 
 
-def test_a_thousand_answers_are_scored_fast(bench, write):
-    (one,) = bench.build(write("def reward(completions, answer): return [1.0] * len(completions)"))
+def test_a_thousand_answers_are_scored_in_one_call(bench, write):
+    text = "calls = []\ndef reward(completions):\n    calls.append(1)\n    return [len(calls)] * len(completions)"
+    (one,) = bench.build(write(text))
     texts = ["word " * 200] * 1000
-    one(texts[:1], {"answer": ["4"]})
-    started = time.process_time()
-    assert one(texts, {"answer": ["4"] * 1000}) == [1.0] * 1000
-    assert time.process_time() - started < 0.5
+    (before,) = one(texts[:1], {})
+    assert one(texts, {}) == [before + 1] * 1000

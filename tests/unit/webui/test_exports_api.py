@@ -127,7 +127,7 @@ def test_an_export_begins_and_its_record_tells_how_far_it_is(
 def _holders(run: Run) -> list[int]:
     from core.runs.process import holders_of
 
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while not (found := holders_of(run.exports / "gguf-f16.lock")) and time.monotonic() < deadline:
         time.sleep(0.02)
     return found[:1]

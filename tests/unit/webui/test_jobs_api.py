@@ -147,7 +147,7 @@ def test_a_waiting_run_is_cancelled_and_moved(board, home, monkeypatch):
     monkeypatch.setenv("FACTORY_GRACE", "5")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     runs = [begin(home, "train", 60) for _ in range(3)]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while read_status(runs[0]).state != "running" and time.monotonic() < deadline:
         time.sleep(0.05)
     try:
