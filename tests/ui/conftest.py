@@ -32,7 +32,9 @@ FLAGS = [
 SLOWED = float(os.environ.get("FACTORY_UI_SLOWED", "1"))
 """How many times slower than this machine's the browser's scripts run; 6 or more shows what only a slow one meets."""
 DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
-expect.set_options(timeout=15_000)
+PATIENCE = 60_000
+"""Milliseconds to wait for what comes by itself: nothing that works takes so long, whatever else the machine does."""
+expect.set_options(timeout=PATIENCE)
 
 
 class Board:
@@ -167,10 +169,44 @@ def slowed(page: Page, rate: float) -> Page:
 
 def ready(page: Page, address: str) -> Page:
     """Open an address and wait until the page's own script has filled it."""
+    page.set_default_timeout(PATIENCE)
     slowed(page, SLOWED)
     page.goto(address, wait_until="commit")
-    page.wait_for_selector("[data-page][data-started]", timeout=30_000)
+    return started(page)
+
+
+def started(page: Page) -> Page:
+    """Wait until the page's own script has filled it."""
+    page.wait_for_selector("[data-page][data-started]")
     return page
+
+
+def until(page: Page, look: Callable[[], Any], wanted: Any, seconds: float = PATIENCE / 1000) -> None:
+    """Wait until what `look` sees is the wanted: for what no locator can expect, as a file or several words at once."""
+    deadline = time.monotonic() + seconds
+    while (seen := look()) != wanted:
+        assert time.monotonic() < deadline, f"still {seen!r}, not {wanted!r}"
+        page.wait_for_timeout(30)  # and not time.sleep: the browser's own news are heard meanwhile
+
+
+def calm(page: Page) -> Page:
+    """Wait until nothing moves any more: fonts are there, what fades or slides has arrived, charts have their size."""
+    page.evaluate(
+        """async () => {
+          const frames = async (n) => { while (n--) await new Promise(requestAnimationFrame); };
+          const ends = (one) => one.playState === "running" && one.effect.getComputedTiming().endTime !== Infinity;
+          await document.fonts.ready;
+          await frames(3);
+          await Promise.allSettled(document.getAnimations().filter(ends).map((one) => one.finished));
+          await frames(2);
+        }"""
+    )
+    return page
+
+
+def no_wider(page: Page, width: int) -> None:
+    """Wait until the page fits a screen of this width without a scroll to the side."""
+    until(page, lambda: page.evaluate("document.documentElement.scrollWidth"), width)
 
 
 @pytest.fixture
@@ -198,7 +234,7 @@ def violations(page: Page) -> list[str]:
         "type": "tag",
         "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
     }
-    found = Axe().run(page, options={"runOnly": wanted}).response["violations"]
+    found = Axe().run(calm(page), options={"runOnly": wanted}).response["violations"]
     return [
         f"{one['id']}: {node['target']} {node.get('failureSummary', '')[:200]}"
         for one in found

@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 from core.runs.folder import Run
 from tests.cpu.conftest import write_rows
 from tests.cpu.test_sft import job
-from tests.ui.conftest import PHONE, Board, a_board, shot, violations
+from tests.ui.conftest import PHONE, Board, a_board, no_wider, shot, started, violations
 from tests.zygote import Zygote
 
 ANSWER = "<b>Yes</b>, the lamp is lit & bright."
@@ -80,10 +80,11 @@ def test_a_run_answers_beside_its_base_and_what_is_said_of_it_becomes_rows(
     page.get_by_test_id("chat-temperature").fill("0")
     page.get_by_test_id("chat-max_tokens").fill("24")
     ask(page, "Is lamp 3 lit?")
-    tuned, base = page.get_by_test_id("answer").all()
+    expect(page.get_by_test_id("answer")).to_have_count(2)
+    tuned, base = (page.get_by_test_id("answer").nth(at) for at in range(2))
     expect(tuned).to_have_text(ANSWER)
     assert page.locator(".chat-text b").count() == 0, "an answer is text, never HTML"
-    assert base.text_content() != ANSWER
+    expect(base).not_to_have_text(ANSWER)
     expect(page.get_by_test_id("answer-speed").first).to_contain_text("tokens/s")
     shot(page, "chat_desktop_light")
     assert violations(page) == []
@@ -91,7 +92,7 @@ def test_a_run_answers_beside_its_base_and_what_is_said_of_it_becomes_rows(
     page.get_by_test_id("chat-send").click()
     expect(page.get_by_text("Write a message first")).to_be_visible()
     page.reload(wait_until="commit")
-    page.wait_for_selector("[data-started]")
+    started(page)
     expect(page.get_by_test_id("question")).to_have_text("You asked: Is lamp 3 lit?")
     expect(page.get_by_test_id("answer").first).to_have_text(ANSWER)
     expect(page.get_by_test_id("answer-speed").first).to_contain_text("tokens/s")
@@ -112,7 +113,7 @@ def test_a_run_answers_beside_its_base_and_what_is_said_of_it_becomes_rows(
     assert rows(place, "chat-edited.jsonl")[0]["messages"][-1]["content"] == "Yes, it is."
     # the conversation goes on, and is shown as the model reads it
     ask(page, "And lamp 4?")
-    assert page.get_by_test_id("turn").count() == 2
+    expect(page.get_by_test_id("turn")).to_have_count(2)
     page.get_by_test_id("chat-template").click()
     shown = page.get_by_test_id("chat-rendered")
     expect(shown).to_contain_text("<|im_start|>user")
@@ -128,18 +129,15 @@ def test_a_checkpoint_and_another_model_can_be_chosen_and_a_new_line_is_no_send(
     board: Board, place: Path, tab: Callable[..., Page]
 ) -> None:
     page = tab(board, f"/chat?id={the_run(place).id}")
-    assert page.locator("#chat-step option").all_text_contents() == [
-        "when finished",
-        "at step 60",
-        "at step 30",
-    ]
+    expect(page.locator("#chat-step option")).to_have_text(["when finished", "at step 60", "at step 30"])
     page.get_by_test_id("chat-step").select_option(label="at step 30")
     page.get_by_test_id("chat-beside").select_option(label="nobody")
     field = page.get_by_test_id("chat-input")
     field.fill("one")
     field.press("Shift+Enter")
     field.type("two")
-    assert field.input_value() == "one\ntwo" and page.get_by_test_id("turn").count() == 0
+    expect(field).to_have_value("one\ntwo")
+    assert page.get_by_test_id("turn").count() == 0
     with page.expect_request("**/api/chat/answer") as sent:
         field.press("Enter")
     assert sent.value.post_data_json["speaker"].endswith("@30")
@@ -161,8 +159,7 @@ def test_escape_stops_an_answer_and_it_can_be_given_again(
     page.wait_for_function("!document.querySelector('.chat-wait')")
     page.keyboard.press("Escape")
     expect(page.get_by_test_id("answer-speed")).to_contain_text("stopped")
-    kept = page.get_by_test_id("answer").text_content()
-    assert kept
+    expect(page.get_by_test_id("answer")).not_to_have_text("")
     page.get_by_test_id("chat-settings").locator("#chat-max_tokens").fill("8")
     page.get_by_test_id("chat-again").click()
     expect(page.get_by_test_id("answer-speed")).to_contain_text(
@@ -199,7 +196,7 @@ def test_a_phone_shows_it_all_and_axe_finds_nothing(
 ) -> None:
     page = tab(board, f"/chat?id={the_run(place).id}", viewport=PHONE, color_scheme=scheme)
     page.get_by_test_id("chat-settings").locator("summary").click()
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    no_wider(page, PHONE["width"])
     assert violations(page) == []
     shot(page, f"chat_phone_{scheme}")
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui.conftest import Board, Watcher, a_board, ready, shot
+from tests.ui.conftest import Board, Watcher, a_board, ready, shot, started
 from tests.ui.test_live import AWAY, STEPS
 
 JOB = """
@@ -29,10 +29,6 @@ EPOCHS, PER_EPOCH = 14, 5  # 70 rows in batches of 4, 4 of them a step
 def board(tmp_path: Path) -> Iterator[Board]:
     with a_board(tmp_path / "home") as one:
         yield one
-
-
-def state(page: Page) -> str | None:
-    return page.get_by_test_id("state").first.get_attribute("data-state")
 
 
 def until(page: Page, wanted: str, seconds: float) -> None:
@@ -54,8 +50,8 @@ def test_a_first_run_survives_everything_and_a_second_is_compared_with_it(
     text = JOB.format(model=model, data="data/samples/persona.jsonl", epochs=EPOCHS)
     ready(page, board.url(f"/new?yaml={quote(text)}"))
     page.get_by_test_id("start").click()
-    page.wait_for_url("**/run?id=*", timeout=30_000)
-    page.wait_for_selector("[data-started]")
+    page.wait_for_url("**/run?id=*")
+    started(page)
     page.wait_for_function(f"({STEPS} ?? []).length > 3", timeout=120_000)
     page.reload()
     page.wait_for_function(f"({STEPS} ?? []).length > 6", timeout=60_000)
@@ -64,7 +60,7 @@ def test_a_first_run_survives_everything_and_a_second_is_compared_with_it(
     board.start()
     until(page, "succeeded", 240)
     total = EPOCHS * PER_EPOCH
-    page.wait_for_function(f"({STEPS}).length === {total}")
+    page.wait_for_function(f"({STEPS}).at(-1) === {total}")
     assert page.evaluate(STEPS) == list(range(1, total + 1))
     expect(page.get_by_test_id("done-card")).to_be_visible()
     expect(page.get_by_test_id("sample")).to_contain_text("Who are you?")
@@ -74,11 +70,12 @@ def test_a_first_run_survives_everything_and_a_second_is_compared_with_it(
 
     page.get_by_test_id("retry").click()
     page.wait_for_url("**/new*")
-    page.wait_for_selector("[data-started]")
-    expect(page.get_by_test_id("start")).to_be_enabled(timeout=30_000)
+    started(page)
+    page.locator("#f-train-epochs input").fill("2000")  # it is still at work when Stop is pressed
+    expect(page.get_by_test_id("yaml")).to_have_value(re.compile("epochs: 2000"))
     page.get_by_test_id("start").click()
-    page.wait_for_url("**/run?id=*", timeout=30_000)
-    page.wait_for_selector("[data-started]")
+    page.wait_for_url("**/run?id=*")
+    started(page)
     second = page.url.split("id=")[1]
     assert second != first
     page.wait_for_function(f"({STEPS} ?? []).length > 3", timeout=120_000)

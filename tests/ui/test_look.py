@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page
 
 from core.runs.folder import Run
-from tests.ui.conftest import PHONE, Board, a_board, shot, violations
+from tests.ui.conftest import PHONE, Board, a_board, calm, no_wider, shot, violations
 from tests.ui.made import alive, append, make_run
 
 WARNING = {"event": "warning", "code": "answers_cut", "message": "More than 80 % of the answers are cut."}
@@ -58,22 +58,19 @@ def test_is_accessible_fits_and_is_quiet(
     page = opened(name, home, tab)
     for theme in ("light", "dark"):
         page.evaluate("(theme) => window.factory.setTheme(theme)", theme)
-        page.wait_for_timeout(300)
-        shot(page, f"{name}-{theme}")
+        shot(calm(page), f"{name}-{theme}")
         assert violations(page) == [], theme
     page.set_viewport_size(PHONE)
-    page.wait_for_timeout(300)
-    shot(page, f"{name}-phone")
-    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    no_wider(page, PHONE["width"])
+    shot(calm(page), f"{name}-phone")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_fits_a_phone_in_chinese(name: str, home: tuple[Board, dict[str, Run]], tab: Callable[..., Page]):
     page = opened(name, home, tab, viewport=PHONE, locale="zh-CN", color_scheme="dark")
-    page.wait_for_timeout(500)
-    shot(page, f"{name}-phone-zh")
-    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    no_wider(page, PHONE["width"])
+    shot(calm(page), f"{name}-phone-zh")
     assert violations(page) == []
 
 

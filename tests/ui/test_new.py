@@ -10,7 +10,22 @@ import pytest
 import yaml
 from playwright.sync_api import Page, expect
 
-from tests.ui.conftest import PHONE, ROOT, Board, a_board, shot, slowed, violations
+from core.runs import control
+from core.runs.folder import Run
+from tests.faults.conftest import over
+from tests.ui.conftest import (
+    PHONE,
+    ROOT,
+    Board,
+    a_board,
+    calm,
+    no_wider,
+    shot,
+    slowed,
+    started,
+    until,
+    violations,
+)
 
 Open = Callable[..., Page]
 JOB = "model: smollm2-135m\ndata: data/samples/persona.jsonl\nstage: sft\n"
@@ -50,6 +65,11 @@ def field(page: Page, name: str, kind: str = "input"):
     return page.locator(f"#f-{name} {kind}").first
 
 
+def filled(page: Page) -> None:
+    """Wait until Gradio has shown all that it was given."""
+    page.wait_for_selector("#content:not([data-filling])")
+
+
 def recipe(page: Page, name: str) -> None:
     """Take a recipe from the menu."""
     page.get_by_test_id("recipes").click()
@@ -72,8 +92,8 @@ def test_from_nothing_to_a_job_that_can_start(new):
 def test_what_somebody_has_leads_to_the_stages_that_learn_from_it(new):
     new.get_by_role("radio", name=re.compile("^Better and worse")).check()
     expect(new.locator("#f-stage input:checked")).to_have_value("dpo")
-    seen = new.locator("#f-stage label:visible input").evaluate_all("all => all.map(one => one.value).sort()")
-    assert seen == ["dpo", "orpo", "reward"]
+    seen = new.locator("#f-stage label:visible input")
+    until(new, lambda: sorted(one.input_value() for one in seen.all()), ["dpo", "orpo", "reward"])
     expect(new.locator("#f-stage-dpo-beta")).to_be_visible()
     expect(new.locator("#f-stage-sft-packing")).to_be_hidden()
     new.get_by_role("radio", name=re.compile("^Prompts")).check()
@@ -92,9 +112,8 @@ def test_what_is_written_while_a_text_is_being_applied_stays(new):
     held = []
     new.route("**/api/jobs/form", lambda route: route.continue_() if held else held.append(route))
     paste(new, JOB)
-    new.wait_for_timeout(50)
+    until(new, lambda: len(held), 1)
     new.get_by_test_id("yaml").fill(JOB + "name: written on\n")
-    assert len(held) == 1
     with new.expect_response("**/api/jobs/form"):
         held[0].continue_()
     expect(new.get_by_test_id("yaml")).to_have_value(JOB + "name: written on\n")
@@ -128,7 +147,8 @@ def test_no_key_is_lost_while_a_text_fills_the_form_on_a_slow_machine(new):
         typed = field(new, name, ":is(textarea, input)")
         typed.select_text()
         new.keyboard.type(text, delay=80)
-        new.wait_for_timeout(700)
+        expect(new.get_by_test_id("yaml")).to_have_value(re.compile(re.escape(written)))
+        filled(new)
         expect(typed).to_have_value(text)
         expect(new.get_by_test_id("yaml")).to_have_value(re.compile(re.escape(written)))
 
@@ -160,7 +180,7 @@ def test_choices_and_switches_set_while_a_text_fills_the_form_stay(new, watcher,
     expect(field(new, "train-scheduler")).to_have_value("cosine")
     expect(new.get_by_test_id("yaml")).to_have_value(re.compile("padding_free: false"))
     expect(new.locator("#f-train-padding_free input")).not_to_be_checked()
-    new.wait_for_timeout(300)
+    filled(new)
     expect(new.locator("#f-stage input:checked")).to_have_value("dpo")
 
 
@@ -189,10 +209,13 @@ def test_what_is_typed_before_the_page_is_whole_counts(board, tab):
     page = tab(board, "/new")
     paste(page, JOB)
     expect(page.get_by_test_id("verdict")).to_have_text("Ready to start")
-    page.route("**/api/jobs/form?*", lambda route: (page.wait_for_timeout(600), route.continue_()))
+    held = []
+    page.route("**/api/jobs/form?*", lambda route: held.append(route))
     page.reload(wait_until="commit")
     field(page, "name").press_sequentially("early bird")
-    page.wait_for_selector("[data-page][data-started]")
+    until(page, lambda: len(held), 1)
+    held[0].continue_()
+    started(page)
     expect(page.get_by_test_id("yaml")).to_have_value("name: early bird\n" + JOB)
     expect(field(page, "name")).to_have_value("early bird")
 
@@ -356,7 +379,7 @@ def test_rewards_are_added_changed_and_removed(new):
     expect(new.get_by_test_id("rewards-2").locator(".told").first).to_be_visible()
     new.get_by_role("button", name="Remove Judge model").click()
     expect(new.get_by_test_id("rewards-2")).to_have_count(0)
-    assert [one["name"] for one in said(new)["rewards"]] == ["accuracy", "length"]
+    until(new, lambda: [one["name"] for one in said(new)["rewards"]], ["accuracy", "length"])
 
 
 def test_more_settings_has_every_other_field_and_finds_them(new):
@@ -394,7 +417,7 @@ def test_a_dropped_file_proposes_its_stage(new, tmp_path: Path):
     expect(new.get_by_test_id("seen")).to_contain_text("78 rows")
     expect(new.locator("#f-stage input:checked")).to_have_value("dpo")
     expect(new.locator("#have input:checked")).to_have_value("preference")
-    assert str(said(new)["data"]).endswith("my pairs 好.jsonl")
+    expect(new.get_by_test_id("yaml")).to_have_value(re.compile("data: .*my pairs 好.jsonl"))
 
 
 def test_columns_are_chosen_by_hand(new, tmp_path: Path):
@@ -414,8 +437,9 @@ def test_a_draft_outlives_a_reload(new):
     field(new, "train-epochs").fill("7")
     new.wait_for_function("document.querySelector('[data-testid=yaml]').value.includes('epochs: 7')")
     new.reload(wait_until="commit")
-    new.wait_for_selector("[data-page][data-started]")
+    started(new)
     expect(field(new, "train-epochs")).to_have_value("7")
+    expect(new.get_by_test_id("yaml")).to_have_value(re.compile("epochs: 7"))
     before = text_of(new)
     new.get_by_test_id("start-over").click()
     expect(new.get_by_test_id("yaml")).to_have_value("")
@@ -434,7 +458,7 @@ def test_start_means_the_text_as_it_stands_applied_or_not(new):
 def test_a_recipe_can_be_in_the_address(board, tab):
     page = tab(board, "/new?preset=quickstart")
     expect(page.get_by_test_id("yaml")).to_have_value(re.compile("name: quickstart"))
-    assert page.url.endswith("/new")
+    expect(page).to_have_url(board.url("/new"))
 
 
 def test_two_windows_of_one_draft_start_one_run_and_its_job_is_as_written(board, new):
@@ -443,7 +467,7 @@ def test_two_windows_of_one_draft_start_one_run_and_its_job_is_as_written(board,
     expect(new.get_by_test_id("verdict")).to_have_text("Ready to start")
     twin = new.context.new_page()
     twin.goto(board.url("/new"), wait_until="commit")
-    twin.wait_for_selector("[data-page][data-started]")
+    started(twin)
     expect(twin.get_by_test_id("verdict")).to_have_text("Ready to start")
     new.keyboard.press("Control+Enter")
     new.wait_for_url(re.compile(r"/run\?id="))
@@ -453,6 +477,8 @@ def test_two_windows_of_one_draft_start_one_run_and_its_job_is_as_written(board,
     runs = list((board.home / "runs").iterdir())
     assert len(runs) == 1
     assert (runs[0] / "job.yaml").read_text("utf-8") == text
+    control.stop(Run(runs[0]), now=True)  # nobody waits for what it learns
+    over(Run(runs[0]))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -462,10 +488,14 @@ def test_the_page_is_accessible(board, tab, scheme, state):
     if state == "wrong":
         paste(page, JOB + "train: {learning_rate: 5, seed: -1}\nodd: 1\n")
         page.get_by_test_id("more").click()
+        expect(page.locator("#f-train-seed .told")).to_be_visible()
+        expect(page.get_by_test_id("verdict")).to_have_text("3 things to fix")
     if state == "rewards":
         recipe(page, "grpo-cpu")
-    page.wait_for_timeout(700)
-    shot(page, f"new_{state}_{scheme}")
+        expect(page.locator("#rewards-card")).to_be_visible()
+        expect(page.get_by_test_id("forecast")).to_contain_text("Weights that move")
+    filled(page)
+    shot(calm(page), f"new_{state}_{scheme}")
     assert violations(page) == []
 
 
@@ -481,7 +511,7 @@ def test_a_phone_scrolls_in_one_direction_only(board, tab, language):
     page = tab(board, "/new?preset=grpo-cpu", viewport=PHONE, locale=language, color_scheme="dark")
     expect(page.locator("#rewards-card")).to_be_visible()
     page.get_by_test_id("more").click()
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    no_wider(page, PHONE["width"])
     shot(page, f"new_phone_{language}")
 
 

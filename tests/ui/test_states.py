@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from core.runs.folder import Run
-from tests.ui.conftest import Board, Watcher, a_board, ready, shot, violations
+from tests.ui.conftest import Board, Watcher, a_board, calm, ready, shot, until, violations
 from tests.ui.made import alive, append, make_run
 
 
@@ -32,7 +32,7 @@ def test_a_waiting_run_can_be_cancelled_or_moved(board: Board, show: Callable[[R
     run = make_run(board.home, "waits", state="queued", steps=0, total=50, log=[])
     with alive(run):
         page = show(run)
-        assert buttons(page) == ["Move to the front", "Cancel"]
+        until(page, lambda: buttons(page), ["Move to the front", "Cancel"])
         expect(page.get_by_test_id("queue-card")).to_contain_text("It starts by itself")
         expect(page.locator(".log-card .empty")).to_be_visible()
 
@@ -93,7 +93,7 @@ def test_a_failed_run_says_why_and_what_to_try(board: Board, show: Callable[[Run
     ):
         expect(card).to_contain_text(words)
     expect(card.get_by_test_id("retry-change")).to_be_enabled()
-    assert buttons(page) == ["Retry with a change", "Resume"]
+    until(page, lambda: buttons(page), ["Retry with a change", "Resume"])
     expect(page.get_by_test_id("retry")).to_have_attribute("href", f"/new?from={run.id}")
     page.get_by_test_id("retry").click()
     page.wait_for_url("**/new")
@@ -110,7 +110,7 @@ def test_a_finished_run_shows_before_and_after(board: Board, show: Callable[[Run
     page.get_by_test_id("sample-step").fill("0")
     expect(first.locator(".answer").nth(1)).to_contain_text("At step 20")
     expect(page.get_by_test_id("settings")).to_contain_text("train.learning_rate")
-    assert "Train again with a change" in buttons(page)
+    expect(page.locator(".head .btns .btn", has_text="Train again with a change")).to_be_visible()
 
 
 def test_sampled_answers_show_their_rewards_best_first(board: Board, show: Callable[[Run], Page]):
@@ -193,8 +193,7 @@ def test_an_export_asks_for_its_settings_and_what_is_refused_stands_under_its_fi
     form.get_by_test_id("export-go").click()
     expect(form.locator("[data-name=shard_size] .told")).to_contain_text("Must be")
     expect(form.locator("[data-name=checkpoint] .told")).to_have_count(0)
-    page.wait_for_timeout(200)
-    shot(page, "run_export_form")
+    shot(calm(page), "run_export_form")
     assert violations(page) == []
     page.keyboard.press("Escape")
     expect(form).to_have_count(0)

@@ -164,6 +164,8 @@ export class Chart {
     const steps = plot.data[0];
     const all = !steps.length || (min <= steps[0] && max >= steps.at(-1));
     if (plot === this.plot || !this.plot) this.zoomed = all ? null : { min, max };
+    // A chart that nobody has seen yet hears no other; it is drawn zoomed as they are.
+    if (!all) for (const chart of charts) if (chart.options.group === this.options.group && !chart.plot) chart.zoomed = { min, max };
     this.resetButton.hidden = all;
   }
 

@@ -58,19 +58,22 @@ export const typing = (event) =>
 
 let open = null;
 
-/** A menu under a button: items are {label, run, danger?, disabled?} or null for none. */
+/** A menu under a button: items are {label, run, danger?, disabled?} or null for none, or a promise of them. */
 export function menuButton(label, items, attributes = {}, ...face) {
   const button = el("button.btn", { type: "button", "aria-haspopup": "menu", "aria-expanded": "false", "aria-label": label, ...attributes }, face);
-  button.addEventListener("click", (event) => {
+  button.addEventListener("click", async (event) => {
     event.stopPropagation();
-    if (open?.button === button) close();
-    else show(button, items());
+    if (open?.button === button) return close();
+    const made = items();
+    show(button, Array.isArray(made) ? made : await made);
+    return undefined;
   });
   return button;
 }
 
 function show(button, items) {
   close();
+  if (!button.isConnected) return;
   const menu = el("div.menu", { role: "menu" }, items.filter(Boolean).map((item) =>
     el(`button.item${item.danger ? ".danger" : ""}`, {
       type: "button", role: "menuitem", disabled: item.disabled,

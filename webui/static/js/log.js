@@ -90,14 +90,20 @@ export class LogView {
     this.lines.splice(0, away);
   }
 
-  /** The lines before the first; false when there are none. */
-  async earlier(size = PAGE) {
-    if (this.from <= 0 || this.loading) return false;
-    this.loading = true;
+  /** The lines before the first; false when there are none. Whoever asks while some are on their way waits for those. */
+  earlier(size = PAGE) {
+    if (this.from <= 0) return Promise.resolve(false);
+    return (this.loading ??= this.fetchEarlier(size));
+  }
+
+  async fetchEarlier(size) {
+    await null; // so that `loading` is set before anything is told
     this.tell();
     try {
-      const page = await api(`/runs/${this.id}/log${query({ before: this.from, bytes: size })}`);
-      if (page.from >= this.from) return false;
+      const before = this.from;
+      const page = await api(`/runs/${this.id}/log${query({ before, bytes: size })}`);
+      if (this.from !== before) return true; // a flood began the view anew meanwhile: these lines are not those before it
+      if (page.from >= before) return false;
       this.lines = page.lines.map(shown).concat(this.lines);
       this.pages.unshift({ from: page.from, count: page.lines.length });
       const away = this.box.scrollTop + page.lines.length * LINE;
@@ -105,7 +111,7 @@ export class LogView {
       this.box.scrollTop = this.lastTop = away;
       return true;
     } finally {
-      this.loading = false;
+      this.loading = null;
       this.tell();
       this.draw();
     }
@@ -155,7 +161,7 @@ export class LogView {
     if (this.following && !end && this.box.scrollTop < this.lastTop) this.follow(false);
     else if (!this.following && end && this.box.scrollTop > this.lastTop) this.follow(true);
     this.lastTop = this.box.scrollTop;
-    if (this.box.scrollTop < LINE * 40 && this.from > 0 && !this.following) this.earlier();
+    if (this.box.scrollTop < LINE * 40 && this.from > 0 && !this.following) this.earlier().catch(() => {}); // the next scroll asks again
     this.draw();
   }
 

@@ -56,10 +56,11 @@ class RunPage {
     side.element.prepend(exports.element);
     this.draw();
     const path = `/runs/${this.id}`;
-    const [metrics] = await Promise.all([api(`${path}/metrics?points=2000`), this.log.load(), this.past()]);
+    const [metrics, , past] = await Promise.all([api(`${path}/metrics?points=2000`), this.log.load(), this.past()]);
     this.series.load(metrics.series);
     this.draw();
-    live.follow(this.id, { cursor: metrics.next, log: this.log.to }, {
+    // From where both have got to: what one of them has had already, it knows again.
+    live.follow(this.id, { cursor: Math.min(metrics.next, past), log: this.log.to }, {
       events: (events) => this.hear(events),
       log: (page) => this.log.add(page),
       state: (row) => this.state(row),
@@ -71,7 +72,7 @@ class RunPage {
     document.addEventListener("keydown", (event) => this.key(event));
   }
 
-  /** What happened before this page was opened; the numbers come thinned by another way. */
+  /** What happened before this page was opened, and the byte it was read to; numbers come thinned by another way. */
   async past() {
     let after = 0;
     for (let more = true; more; ) {
@@ -80,6 +81,7 @@ class RunPage {
       more = answer.next > after;
       after = answer.next;
     }
+    return after;
   }
 
   /** Takes in an event; metrics only when they are new. */

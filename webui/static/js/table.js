@@ -14,6 +14,7 @@ export class Rows {
     this.draw = eachFrame(() => this.render());
     window.addEventListener("scroll", this.draw, { passive: true });
     window.addEventListener("resize", this.draw);
+    for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, () => this.held && setTimeout(this.draw));
   }
 
   set(items) {
@@ -28,12 +29,16 @@ export class Rows {
     const last = Math.min(this.items.length, Math.ceil((window.innerHeight - top) / height) + SPARE);
     const rows = [];
     const used = new Set();
+    this.held = false;
     for (let at = first; at < last; at += 1) {
       const item = this.items[at];
       const key = this.key(item);
       const sign = this.sign(item);
       let kept = this.kept.get(key);
-      if (!kept || kept.sign !== sign) {
+      // A press that ends on another element than it began on is no click: the row stays until it is over.
+      const pressed = kept && kept.sign !== sign && kept.row.matches(":active");
+      this.held ||= pressed;
+      if (!kept || (kept.sign !== sign && !pressed)) {
         const focus = kept?.row.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
         const row = this.make(item);
         if (kept?.row.isConnected) kept.row.replaceWith(row);

@@ -69,6 +69,7 @@ function gradio(form, shows) {
   const typing = new WeakMap();
   let all = [];
   let isLate = false;
+  let asked = 0;
 
   const isDue = (id) => {
     if (same(shows[id], form.values[id]) && !form.offers.fresh.has(id)) return false;
@@ -77,11 +78,19 @@ function gradio(form, shows) {
     return false;
   };
   const ask = () => {
-    if (!all.length || all.some(isDue)) window.factory.fill();
+    if (all.length && !all.some(isDue)) return;
+    count(1);
+    window.factory.fill();
   };
 
-  const shown = (asked) => {
-    all = asked;
+  /** The page says while Gradio still has something to show. */
+  const count = (more) => {
+    asked += more;
+    document.getElementById("content").toggleAttribute("data-filling", asked > 0);
+  };
+
+  const shown = (ids) => {
+    all = ids;
     const flight = {};
     flights.push(flight);
     return all.map((id) => {
@@ -107,6 +116,7 @@ function gradio(form, shows) {
       restore(part(id, LIST));
     }
     ask();
+    count(-1);
   }));
 
   /** A list tells what it shows now. That it shows what it was given is no choice of anybody's. */

@@ -40,8 +40,8 @@ export class ExportsCard {
     return menuButton(t("run.export"), () => this.menu(), { class: "btn", "data-testid": "export" }, t("run.export"), sign("chevron", 14));
   }
 
-  menu() {
-    if (!this.targets.length) this.look();
+  async menu() {
+    if (!this.targets.length) await this.look();
     return this.targets.map((one) => ({
       label: t(`export.${one.name}`), about: one.refused ?? t(`export.${one.name}_help`), disabled: Boolean(one.refused), run: () => this.begin(one.name),
     }));
