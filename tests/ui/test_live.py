@@ -104,7 +104,11 @@ def test_a_resumed_run_replaces_the_steps_it_does_again(board: Board, run: Run, 
 def test_twelve_tabs_share_one_stream_and_survive_their_leader(
     board: Board, run: Run, context: BrowserContext, watcher: Watcher
 ):
-    pages = [ready(watcher.watch(context.new_page()), board.url(f"/run?id={run.id}")) for _ in range(12)]
+    pages = [watcher.watch(context.new_page()) for _ in range(12)]
+    for page in pages:
+        page.goto(board.url(f"/run?id={run.id}"), wait_until="commit")
+    for page in pages:
+        started(page)
     go_on(run, 11, 20)
     for page in pages:
         sees(page, 20)

@@ -12,7 +12,7 @@ import contextlib
 import time
 import traceback
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -220,10 +220,14 @@ class Hub:
         return any(new) or measure
 
 
-async def listen(hub: Hub, runs: list[Run], cursors: dict[str, Cursor]) -> AsyncIterator[bytes]:
-    """The messages of one listener, as server-sent events, until it leaves or the server ends."""
+async def listen(
+    hub: Hub, runs: list[Run], cursors: dict[str, Cursor], gone: Sequence[str] = ()
+) -> AsyncIterator[bytes]:
+    """The messages of one listener, as server-sent events, until it leaves or the server ends; `gone` are no more."""
     with hub.watching(runs) as tails:
         yield b"retry: 1000\n\n"
+        for id in gone:
+            yield _frame("gone", _id(cursors), orjson.dumps({"run": id}))
         spoken, measured = time.monotonic(), 0
         while not hub.closing:
             ready: list[bytes] = []  # what is there at one moment is sent in one go

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any
 
 import orjson
@@ -64,18 +64,23 @@ async def stream_several(
     if ids is None:
         return StreamingResponse(_rows(here, request.app.state.hub), media_type="text/event-stream")
     asked = _cursors(ids)
-    runs = []
+    runs, gone = [], []
     for id in asked:
         try:
             runs.append(here.run(id))
         except FactoryError:
             if len(asked) == 1:
                 raise
-    return _stream(request, runs, asked, last_event_id)
+            gone.append(id)
+    return _stream(request, runs, asked, last_event_id, gone)
 
 
 def _stream(
-    request: Request, runs: list[Run], asked: dict[str, tuple[int | None, int | None]], last: str | None
+    request: Request,
+    runs: list[Run],
+    asked: dict[str, tuple[int | None, int | None]],
+    last: str | None,
+    gone: Sequence[str] = (),
 ) -> StreamingResponse:
     hub: Hub = request.app.state.hub
     if last:
@@ -83,7 +88,9 @@ def _stream(
         asked = {**asked, **known}
     cursors = {run.id: _clamped(run, *asked[run.id]) for run in runs}
     return StreamingResponse(
-        listen(hub, runs, cursors), media_type="text/event-stream", headers={"cache-control": "no-store"}
+        listen(hub, runs, cursors, gone),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-store"},
     )
 
 

@@ -101,6 +101,14 @@ def test_one_stream_carries_several_runs_each_from_its_own_byte(board, home):
     assert {part.partition(":")[0] for part in found[-1][1].split(",")} == {one.id, other.id}
 
 
+def test_of_several_runs_one_that_was_deleted_before_is_told_as_gone(board, home):
+    run, _ = make_run(home)
+    other, _ = make_run(home)
+    board.client.delete(f"/api/runs/{other.id}")
+    found = take(board, f"/api/stream?ids={run.id}:0:0,{other.id}:0:0", 2, ("gone", "events"))
+    assert found[0][2] == {"run": other.id} and found[1][2]["run"] == run.id
+
+
 def test_the_list_streams_rows_that_change_and_ids_that_go(board, home):
     run, _ = make_run(home)
     other, _ = make_run(home)
@@ -147,7 +155,7 @@ def test_open_streams_do_not_hold_up_the_end_of_the_server(board, home):
         next(lines)
         board.hub.closing = True
         board.server.should_exit = True
-        for _ in lines:
+        for _ in lines:  # to its own end: a stream that the server cuts off raises here
             pass
 
 

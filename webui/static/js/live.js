@@ -152,6 +152,7 @@ class Live {
       return `/api/stream${query({ ids: asked.join(",") })}`;
     });
     this.open("list", "list", anew, all.some((one) => one.list), () => "/api/stream");
+    if (!Object.values(this.streams).some((one) => one.source)) this.tell({ kind: "status", status: "live" }); // nothing to wait for
   }
 
   open(name, asked, anew, wanted, address) {
@@ -199,7 +200,7 @@ class Live {
     this.close(name);
     stream.failures += 1;
     this.tell({ kind: "status", status: "reconnecting" });
-    if (stream.failures > 2) this.tell({ kind: "ask" });
+    if (stream.failures > 1) this.tell({ kind: "ask" });
     stream.again = setTimeout(() => this.leading && this.openAll(false), BACKOFF[Math.min(stream.failures, BACKOFF.length) - 1]);
   }
 
@@ -217,7 +218,7 @@ class Live {
     if (message.kind === "status") this.say(message.status);
     else if (message.kind === "message") this.take(message.type, message.data);
     else if (message.kind === "who") this.announce();
-    else if (message.kind === "ask") this.catchUp();
+    else if (message.kind === "ask" && (message.tab ?? this.tab) === this.tab) this.catchUp();
   }
 
   noteOther({ tab, wants, list }) {
@@ -225,6 +226,7 @@ class Live {
     const asks = (one) => `${one.wants.map(([id]) => id).join()}|${one.list}`;
     this.others.set(tab, { wants, list, seen: Date.now() });
     if (before && asks(before) === asks({ wants, list })) return;
+    if (wants.length) this.channel.postMessage({ kind: "ask", tab }); // the stream may be past what it has
     this.reopenSoon(list && !before?.list); // a new list begins with all rows
     if (this.status === "live") this.channel.postMessage({ kind: "status", status: "live" });
   }
@@ -244,10 +246,17 @@ class Live {
       events: () => this.takeEvents(data.run, want, data),
       log: () => this.takeLog(data.run, want, data),
       state: () => want.handlers.state?.(data.row),
-      gone: () => want.handlers.gone?.(),
+      gone: () => this.gone(data.run, want),
     }[type];
     this.queue(want, work).catch(() => setTimeout(() => this.catchUp(), BACKOFF[3])); // what it asked for did not come
     return undefined;
+  }
+
+  /** A run that was deleted is followed no longer, or its streams would fail for ever. */
+  gone(id, want) {
+    if (!this.wants.delete(id)) return;
+    want.handlers.gone?.();
+    if (this.active && this.shared) this.changed();
   }
 
   /** One thing after another for a run; a failure fails its own caller, not what comes behind it. */
@@ -296,9 +305,14 @@ class Live {
   /** Whatever is new of everything this tab follows, by plain requests. Rejects when the server does not answer. */
   async ask() {
     const work = [...this.wants].map(([id, want]) => this.queue(want, async () => {
-      await this.fetchEvents(id, want);
-      await this.fetchLog(id, want);
-      want.handlers.state?.(await api(`/runs/${id}`));
+      try {
+        await this.fetchEvents(id, want);
+        await this.fetchLog(id, want);
+        want.handlers.state?.(await api(`/runs/${id}`));
+      } catch (reason) {
+        if (reason.code !== "run_not_found") throw reason;
+        this.gone(id, want);
+      }
     }));
     if (this.list) work.push(api("/runs").then((told) => this.list({ ...told, whole: true })));
     if (this.machine.size) work.push(api("/machine").then((told) => this.machine.forEach((handler) => handler(told.load))));
