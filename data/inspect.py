@@ -85,9 +85,9 @@ def _by_tokens(
     how: PrepareSettings | None,
 ) -> dict[str, Any]:
     from data.prepare import PrepareSettings
-    from data.render import Voice
     from data.spool import Spool
     from data.tokens import Encoder
+    from data.voice import Voice
 
     how = how or PrepareSettings()
     told: list[Finding] = []

@@ -18,9 +18,9 @@ from typing import Any
 
 from data.child import ask_child
 from data.errors import FactoryError, Finding, refuse
-from data.render import Voice
 from data.settings import DataSettings
 from data.sources import Resolved, resolve, total_bytes
+from data.voice import Voice
 
 VERSION = 2
 """Part of the cache key: raised when the same input would give other ids or another report."""

@@ -10,11 +10,11 @@ import numpy as np
 from data.child import ask_child
 from data.errors import Finding
 from data.inspect import label_findings, request_for, shape_findings
-from data.render import Voice
 from data.report import Tally, drop_findings, file_findings, note_findings
 from data.settings import DataSettings
 from data.sources import resolve, total_bytes
 from data.tokens import Encoder
+from data.voice import Voice
 
 if TYPE_CHECKING:
     from data.prepare import PrepareSettings

@@ -11,10 +11,11 @@ from typing import Any
 import xxhash
 
 from data.flow import FileInfo, Flow, one_per_turn
-from data.render import Renderer, Voice
+from data.render import Renderer
 from data.rows import Row, Unusable, shape_of
 from data.settings import Choices
 from data.sources import Resolved
+from data.voice import Voice
 
 BATCH = 1000
 """Rows per frame."""

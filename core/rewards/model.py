@@ -186,8 +186,9 @@ class ModelScorer:
     def _ready(self) -> tuple[Any, Any, Any]:
         """Model, renderer and encoder, loaded once."""
         if self._loaded is None:
-            from data.render import Renderer, Voice
+            from data.render import Renderer
             from data.tokens import Encoder
+            from data.voice import Voice
 
             model, tokenizer = load(self._folder, self._spec.source, self._setting.device)
             # Which of the two encoders is used makes no difference to ids, so nobody needs to hear of it.

@@ -11,8 +11,9 @@ from data.errors import FactoryError
 from data.inspect import inspect
 from data.prepare import PrepareSettings
 from data.preview import preview
-from data.render import Renderer, Voice
+from data.render import Renderer
 from data.report import quick_findings
+from data.voice import Voice
 from tests.tiny import CHATML, tiny_tokenizer
 from tests.unit.data.helpers import arrow_rows, flow, jsonl, prepared
 from tests.unit.data.shapes import assistant, chat, gpt, human, system, user

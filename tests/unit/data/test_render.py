@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.errors import FactoryError
-from data.render import PROOF_AFTER, Renderer, Voice
+from data.render import PROOF_AFTER, Renderer
 from data.samples.generate import SAMPLES, content
 from data.template import FOLDER, Template, for_template, load_template, template_names
+from data.voice import Voice
 from tests.tiny import CHATML
 from tests.unit.data.shapes import CALL, assistant, chat, system, user
 
