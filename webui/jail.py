@@ -1,6 +1,6 @@
 """Which files a job that comes from a browser or a script may name: those under the home, under the operator's folders,
-and the samples that come with Factory; and which machines: those that the operator named. One function, for check,
-plan, preview and start alike.
+and the samples that come with Factory; and which machines and images: those that the operator named. One function, for
+check, plan, preview and start alike.
 
 The command line is not limited: whoever uses it can read those files anyway.
 """
@@ -17,6 +17,7 @@ from core.job.machine import CHECKOUT
 from core.job.models import EMBEDDED
 from core.job.places import absolute, path_fields, with_fields_set
 from core.job.spec import JobSpec
+from core.launchers import slurm
 from data.errors import FactoryError, Finding
 from data.files import find_files
 from data.registry import from_registry
@@ -29,6 +30,8 @@ WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9][A-Za-z0-9._-]{0
 """A hub id, a run's id, the name of a template."""
 HOSTS = "FACTORY_HOSTS"
 """The operator's list of machines that jobs from the board may be started on over ssh."""
+IMAGES = "FACTORY_IMAGES"
+"""The operator's list of container images that jobs from the board may run on a cluster."""
 ELSEWHERE = ("hub:", "gym:")
 """Data that is no file: a data set of the hub by its id, tasks made by a generator."""
 
@@ -41,7 +44,7 @@ def placed(job: JobSpec, settings: Settings) -> JobSpec:
     """
     here = settings.home / "data"
     plain = absolute(job, settings.home, here=here).model_dump(mode="json")
-    problems = list(_foreign_hosts(job))
+    problems = [*_foreign_hosts(job), *_foreign_code(job)]
     for field, holder, key in path_fields(plain):
         text = holder[key]
         if _must_be_a_file(key, text):
@@ -64,6 +67,26 @@ def _foreign_hosts(job: JobSpec) -> Iterator[Finding]:
                 f"{HOSTS}, or leave hosts empty and start the node there by hand."
             )
             yield Finding("host_outside", text, field=f"launcher.hosts[{place}]", value=host)
+
+
+def _foreign_code(job: JobSpec) -> Iterator[Finding]:
+    """What of a job from a browser a cluster would run or open: shell lines, images and folders of somebody's own."""
+    if not isinstance(job.launcher, slurm.Spec):
+        return
+    for field, words in (("setup", "lines of shell"), ("mounts", "folders for a container")):
+        if getattr(job.launcher, field):
+            text = (
+                f"launcher.{field} holds {words}, which no job from the board may bring; leave it out, or start the "
+                "job file with factory train."
+            )
+            yield Finding("not_from_board", text, field=f"launcher.{field}", value=None)
+    image = job.launcher.container
+    if image is not None and image not in os.environ.get(IMAGES, "").replace(",", " ").split():
+        text = (
+            f"launcher.container names {image!r}, which no job from the board may run; have the operator name it in "
+            f"{IMAGES}, or start the job file with factory train."
+        )
+        yield Finding("image_outside", text, field="launcher.container", value=image)
 
 
 def inside(path: Path, settings: Settings) -> bool:

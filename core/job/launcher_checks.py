@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 from core.job.case import Case, find
 from core.job.machine import Gpu, Machine
@@ -48,6 +50,7 @@ def launcher_findings(case: Case) -> Iterator[Finding]:
         yield from _torchrun(spec, nodes)
     elif isinstance(spec, slurm.Spec):
         yield from _slurm(spec)
+        yield from _container(case, spec)
 
 
 def _torchrun(spec: torchrun.Spec, nodes: int) -> Iterator[Finding]:
@@ -93,3 +96,52 @@ def _slurm(spec: slurm.Spec) -> Iterator[Finding]:
             f"launcher.gpu_type {spec.gpu_type} says nothing with launcher.gpus false; take one of them out."
         )
         yield find("gpu_type_without_gpus", "error", "launcher.gpu_type", spec.gpu_type, text)
+
+
+def _container(case: Case, spec: slurm.Spec) -> Iterator[Finding]:
+    if spec.container is None:
+        if spec.mounts:
+            text = (
+                "launcher.mounts says nothing without launcher.container; take one of them out, or set both."
+            )
+            yield find("mounts_without_container", "error", "launcher.mounts", spec.mounts, text)
+        return
+    if case.job.engine.name != "trl":
+        text = (
+            f"launcher.container trains with the image's own Python, which engine {case.job.engine.name} does not use; "
+            "choose engine trl, or leave the container out."
+        )
+        yield find("container_engine", "error", "launcher.container", spec.container, text, engine="trl")
+    odd = [
+        path
+        for path in (str(slurm.CHECKOUT), str(case.home), *slurm.own_paths(case.job))
+        if any(mark in path for mark in ",: \t\n")
+    ]
+    if odd:
+        text = (
+            f"launcher.container cannot be given {odd[0]!r}: its path holds a comma, colon or blank; move it."
+        )
+        yield find("container_path", "error", "launcher.container", odd[0], text)
+    if shutil.which("srun") and not srun_has_containers():
+        text = (
+            "launcher.container needs the option --container-image of srun (pyxis), which this cluster's srun does not "
+            "have; ask its administrators for pyxis, or leave the container out."
+        )
+        yield find("pyxis_missing", "error", "launcher.container", spec.container, text)
+
+
+@cache
+def srun_has_containers() -> bool:
+    """Whether srun lists pyxis' option among its own; asked once. One that does not answer is taken to have it."""
+    try:
+        done = subprocess.run(
+            ["srun", "--help"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=10,
+            check=False,
+            text=True,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    return done.returncode != 0 or "--container-image" in done.stdout

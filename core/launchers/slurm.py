@@ -72,6 +72,28 @@ Module = Annotated[
         json_schema_extra={"shape": "a module's name, cuda/12.8"},
     ),
 ]
+Image = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9./][A-Za-z0-9._/@#:+~-]{0,511}$",
+        json_schema_extra={"shape": "an image as pyxis takes it, nvcr.io#nvidia/pytorch:25.09-py3"},
+    ),
+]
+Mount = Annotated[
+    str,
+    Field(
+        pattern=r"^/[^\s,:]{0,511}(:/[^\s,:]{0,511}(:[a-z+]{1,32})?)?$",
+        json_schema_extra={"shape": "folder, folder:folder or folder:folder:ro, absolute"},
+    ),
+]
+ShellLine = Annotated[
+    str,
+    Field(
+        pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x08\x0a-\x1f\x7f]*$",
+        max_length=1000,
+        json_schema_extra={"shape": "one line of shell"},
+    ),
+]
 
 
 class Spec(LauncherSpec):
@@ -102,7 +124,13 @@ class Spec(LauncherSpec):
     exclude: Nodes | None = None
     """Nodes that are not used."""
     modules: list[Module] = Field([], max_length=20)
-    """Environment modules that are loaded on every node before training."""
+    """Environment modules that are loaded before training, on every node."""
+    setup: list[ShellLine] = Field([], max_length=50)
+    """Lines of shell for the site, run before training. What they export reaches every node. Not from the board."""
+    container: Image | None = None
+    """Container image to train in, by pyxis (srun --container-image). Its python3 has Factory's requirements."""
+    mounts: list[Mount] = Field([], max_length=50)
+    """Folders that the container sees beside the home, Factory's and the job's own: /data or /data:/data:ro."""
 
 
 def command(training: Sequence[str]) -> list[str]:
@@ -124,17 +152,51 @@ def script(job: JobSpec, training: Sequence[str], run: Path | str) -> str:
     """The batch script of a job; `run` is its run folder, where it is kept and where sbatch is called."""
     spec = job.launcher
     assert isinstance(spec, Spec)
-    # A login shell reads what defines `module`; without modules nothing of it is needed.
-    lines = ["#!/bin/bash -l" if spec.modules else "#!/bin/bash"]
+    site = [*(f"module load {name}" for name in spec.modules), *spec.setup]
+    if site:
+        # Its exit code is ours: one of theirs could say that the training was done, or had saved and stopped.
+        trap = "a line of launcher.modules or launcher.setup ended with exit code $?: $BASH_COMMAND"
+        site = [f"trap 'echo \"{trap}\"; exit 1' ERR", *site, "trap - ERR"]
+    # A login shell reads what defines `module`; without a line of the site nothing of it is needed.
+    lines = ["#!/bin/bash -l" if site else "#!/bin/bash"]
     lines += [
         "# Made by Factory from job.json, anew for each attempt.",
         *(f"#SBATCH {one}" for one in _wishes(job)),
     ]
-    lines += ["set -eu", *(f"module load {name}" for name in spec.modules)]
-    folder, node = str(CHECKOUT), [sys.executable, "-m", "core.nodes.slurm_node", str(run)]
+    lines += [
+        "set -e",
+        *site,
+    ]  # no -u: what sites have in their modules and environments reads empty variables
+    python = [sys.executable] if spec.container is None else ["python3"]
+    node = [*python, "-m", "core.nodes.slurm_node", str(run)]
     cores = ["--cpus-per-task", str(spec.cpus_per_task)] if spec.cpus_per_task else []
-    srun = ["srun", "--kill-on-bad-exit=1", *cores, *node]
-    return "\n".join([*lines, shlex.join(["cd", folder]), shlex.join(["exec", *srun])]) + "\n"
+    srun = ["srun", "--kill-on-bad-exit=1", *cores, *_container(job, run), *node]
+    return "\n".join([*lines, shlex.join(["cd", str(CHECKOUT)]), shlex.join(["exec", *srun])]) + "\n"
+
+
+def _container(job: JobSpec, run: Path | str) -> list[str]:
+    """The options of pyxis (README of NVIDIA/pyxis, 0.21): the image, and the same paths inside as outside."""
+    spec = job.launcher
+    assert isinstance(spec, Spec)
+    if spec.container is None:
+        return []
+    home = run.parent.parent if isinstance(run, Path) else "HOME_FOLDER"
+    mounts = [f"{path}:{path}" for path in dict.fromkeys([str(CHECKOUT), str(home)])]
+    mounts += [f"{path}:{path}:ro" for path in own_paths(job)]
+    mounts += [one if ":" in one else f"{one}:{one}" for one in spec.mounts]
+    return [
+        f"--container-image={spec.container}",
+        f"--container-mounts={','.join(dict.fromkeys(mounts))}",
+        f"--container-workdir={CHECKOUT}",
+    ]
+
+
+def own_paths(job: JobSpec) -> list[str]:
+    """The files and folders that the job itself names."""
+    from core.job.places import path_fields  # it knows the job, and the job knows its launchers
+
+    texts = (holder[key] for _, holder, key in path_fields(job.model_dump(mode="json")))
+    return sorted({text for text in texts if text.startswith("/")})
 
 
 def _wishes(job: JobSpec) -> Iterator[str]:

@@ -133,7 +133,7 @@ class Follower:
             return STOPPED
         if job.state == "COMPLETED":
             return DONE
-        if job.exit == STOPPED:
+        if own is not None and job.exit == STOPPED:  # else a line of launcher.setup ended like that
             if not self.asked:
                 text = f"Slurm job {self.number} was told to stop by Slurm (its time limit, or scancel) and saved."
                 self.writer.emit(Warn(code="slurm_stopped", message=text))
@@ -143,7 +143,7 @@ class Follower:
                 f"Slurm job {self.number} was ended by signal {job.signal} ({signal.strsignal(job.signal)})."
             )
             self.writer.emit(Error(code="killed", message=text))
-        return job.exit if job.exit in (FAILED, REFUSED) else FAILED
+        return REFUSED if own is not None and job.exit == REFUSED else FAILED
 
     def own_end(self) -> int | None:
         """How node 0's part of the job ended, if it could write that."""

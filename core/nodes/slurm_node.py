@@ -88,15 +88,15 @@ def wait_for_others(run: Run, number: int, nodes: int) -> None:
 
 def node_command(run: Run, rank: int, given: Mapping[str, str]) -> list[str]:
     """The training command of this node. The port comes of the job's number: nobody can choose one for all nodes."""
-    plan = read_json(run.plan_json)
+    training = list(read_json(run.plan_json)["training"])
+    if (read_json(run.job_json).get("launcher") or {}).get("container"):
+        training[0] = sys.executable  # the image's own
     number = int(given.get("SLURM_JOB_ID", "0"))
     endpoint = f"{given.get('SLURM_LAUNCH_NODE_IPADDR', '127.0.0.1')}:{20_000 + number % 10_000}"
     nodes = int(given.get("SLURM_NNODES", "1"))
     if nodes == 1:
-        return list(plan["training"])
-    return command_of_node(
-        plan["training"], rank, nodes, endpoint, key=f"{run.id}-{number}", timeout=PATIENCE
-    )
+        return training
+    return command_of_node(training, rank, nodes, endpoint, key=f"{run.id}-{number}", timeout=PATIENCE)
 
 
 if __name__ == "__main__":

@@ -80,6 +80,9 @@ VALUES: dict[str, Any] = {
     "launcher[slurm].constraint": "ib",
     "launcher[slurm].exclude": "n3",
     "launcher[slurm].modules": ["cuda"],
+    "launcher[slurm].setup": ["source env.sh"],
+    "launcher[slurm].container": "nvcr.io#nvidia/pytorch:25.09-py3",
+    "launcher[slurm].mounts": ["/scratch"],
 }
 
 # What else must be said for a field to have a meaning.
@@ -94,6 +97,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "stage[dpo].cpo_alpha": {"stage.loss": ["cpo"]},
     "method[freeze].modules": {"method.layers": 1},
     "launcher[torchrun].endpoint": {"hardware.nodes": 2},
+    "launcher[slurm].mounts": {"launcher.container": "a:1"},
     "launcher[torchrun].hosts": {"hardware.nodes": 2, "launcher.endpoint": "10.0.0.1:29500"},
     "launcher[torchrun].ssh_port": {"hardware.nodes": 2, "launcher.hosts": ["n1"]},
     "hardware.offload": {"hardware.devices": 2, "hardware.strategy": "deepspeed-2"},

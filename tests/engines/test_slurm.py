@@ -86,6 +86,10 @@ def told(run: Run, words: str) -> Callable[[Status], bool]:
     return fits
 
 
+def read(run: Run) -> list[Any]:
+    return events.read_events(run.events)[0]
+
+
 def assert_gone(run: Run, there: Cluster) -> None:
     """The run is over here and at Slurm."""
     assert elsewhere.left(run) is None
@@ -249,6 +253,29 @@ def test_a_training_that_fails_ends_the_job_with_its_last_words(home, there):
     run = submit(home, "crash")
     status = over(run)
     assert status.state == "failed", status.record
+    assert_gone(run, there)
+
+
+def test_the_lines_of_a_site_reach_the_training_on_every_node(home, there):
+    run = submit(home, "site", 1.0, nodes=2, setup=["export SITE='a \"b\" $((6 * 7))'"], modules=[])
+    status = over(run)
+    assert status.state == "succeeded", f"{status.reason}{logs(run)}"
+    assert 'SITE is a "b" $((6 * 7))' in [one.text for one in read(run) if one.event == "phase"]
+    assert_gone(run, there)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("(exit 3)", "launcher.setup ended with exit code 3: ( exit 3 )"),
+        ("source nothing-here.sh", "nothing-here.sh: No such file or directory"),
+        ("exit 3", "ended with exit code 1"),  # it ends the script, and nothing is left to tell of it
+    ],
+)
+def test_a_line_of_the_site_that_fails_ends_the_run_with_that_line(home, there, line, words):
+    run = submit(home, "train", 60.0, setup=[line])
+    status = over(run)
+    assert status.state == "failed" and words in str(status.reason), status.record
     assert_gone(run, there)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 
 from core.cli.plan import plan_text
 from core.job.checks import check
-from core.job.launcher_checks import machine_of
+from core.job.launcher_checks import machine_of, srun_has_containers
 from core.job.load import parse_job
 from core.job.machine import Machine
 from core.job.plan import make_plan
@@ -71,12 +72,39 @@ def found(text: str, rows: Path) -> dict[str, Any]:
             "gpu_type_without_gpus",
             "says nothing with launcher.gpus false",
         ),
+        (
+            "launcher: {name: slurm, gpus: false, mounts: [/data]}",
+            "mounts_without_container",
+            "says nothing without launcher.container",
+        ),
+        (
+            "launcher: {name: slurm, gpus: false, container: 'a:1'}\nengine: unsloth",
+            "container_engine",
+            "which engine unsloth does not use; choose engine trl",
+        ),
     ],
 )
 def test_what_a_launcher_lacks_is_refused_before_anything_starts(text, code, words, rows, monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name, **_: None if name == "sbatch" else f"/bin/{name}")
     told = found(text, rows)
     assert code in told and words in told[code].message
+
+
+def test_a_container_is_refused_where_srun_has_none_or_a_path_cannot_be_told(rows, monkeypatch, tmp_path):
+    text = "launcher: {name: slurm, gpus: false, container: 'a:1'}"
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for options, codes in (("--container-image=IMAGE", set()), ("--constraint=LIST", {"pyxis_missing"})):
+        for name in ("srun", "sbatch"):
+            (folder / name).write_text(f"#!/bin/sh\necho '{options}'\n")
+            (folder / name).chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+        srun_has_containers.cache_clear()
+        assert set(found(text, rows)) == codes
+    srun_has_containers.cache_clear()
+    odd = tmp_path / "a,b"
+    odd.mkdir()
+    assert "container_path" in found(text, rows.rename(odd / "rows.jsonl"))
 
 
 def test_hosts_without_ssh_are_refused(rows, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from core.job.spec import JobSpec
-from core.launchers.slurm import Spec, minutes, script
+from core.launchers.slurm import CHECKOUT, Spec, minutes, script
 from core.nodes.asking import ask
+from core.nodes.slurm_node import node_command
 from core.nodes.slurm_words import (
     LIVE,
     Job,
@@ -25,6 +27,7 @@ from core.nodes.slurm_words import (
     how_it_ended,
     why_it_waits,
 )
+from core.runs.folder import Run
 
 TRAINING = ["python", "-m", "core.training.worker"]
 TEXTS = ("partition", "account", "qos", "reservation", "time", "gpu_type", "memory", "constraint", "exclude")
@@ -149,6 +152,45 @@ def _accepted(launcher: dict[str, Any]) -> str | None:
         return None
 
 
+@given(line=st.text(max_size=60))
+def test_a_line_of_the_site_is_one_line_of_the_script_as_it_was_written(line):
+    told = _accepted({"setup": [line]})
+    if told is not None:
+        assert line in told.split("\n") and "\n" not in line
+        assert told.split("\n")[-3:-1] == script(job(), TRAINING, "/r").split("\n")[-3:-1]
+
+
+def test_a_failing_line_of_the_site_is_told_with_an_exit_code_of_our_own(tmp_path):
+    told = script(job(setup=["true", "SITE='a \"b\" $c'; (exit 3)"]), TRAINING, "/r")
+    done = subprocess.run(["bash", "-c", told], capture_output=True, text=True, check=False, cwd=tmp_path)
+    words = "a line of launcher.modules or launcher.setup ended with exit code 3: ( exit 3 )\n"
+    assert (done.returncode, done.stdout) == (1, words)
+
+
+def test_a_container_sees_the_home_the_checkout_and_what_the_job_names_at_their_paths(tmp_path):
+    spec = {"container": "nvcr.io#nvidia/pytorch:25.09-py3", "mounts": ["/scratch", "/a:/b:ro"]}
+    one = job(**spec).model_copy(update={"model": job().model.model_copy(update={"name": "/models/x"})})
+    words = shlex.split(script(one, TRAINING, tmp_path / "home" / "runs" / "r").splitlines()[-1])
+    here, home = str(CHECKOUT), str(tmp_path / "home")
+    assert words[:3] == ["exec", "srun", "--kill-on-bad-exit=1"]
+    assert words[3:6] == [
+        "--container-image=nvcr.io#nvidia/pytorch:25.09-py3",
+        f"--container-mounts={here}:{here},{home}:{home},/models/x:/models/x:ro,/scratch:/scratch,/a:/b:ro",
+        f"--container-workdir={here}",
+    ]
+    assert words[6:] == ["python3", "-m", "core.nodes.slurm_node", str(tmp_path / "home" / "runs" / "r")]
+    assert "container" not in script(job(), TRAINING, "/r")
+
+
+def test_the_training_in_a_container_is_the_images_own_python(tmp_path):
+    training = ["/login/venv/bin/python", "-m", "core.training.worker"]
+    run = Run(tmp_path)
+    run.plan_json.write_text(json.dumps({"training": training}))
+    for container, python in ((None, training[0]), ("a/b:1", sys.executable)):
+        run.job_json.write_text(json.dumps({"launcher": {"container": container}}))
+        assert node_command(run, 0, {"SLURM_NNODES": "1"}) == [python, *training[1:]]
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -170,6 +212,17 @@ def _accepted(launcher: dict[str, Any]) -> str | None:
         ("cpus_per_task", 0),
         ("partition", "cpu\u2028x"),
         ("qos", "ü"),
+        ("setup", ["a\nb"]),
+        ("setup", ["a\rb"]),
+        ("setup", ["  "]),
+        ("setup", ["a\0b"]),
+        ("container", "--uid=0"),
+        ("container", "a b"),
+        ("container", "a,b"),
+        ("container", ""),
+        ("mounts", ["data"]),
+        ("mounts", ["/a,/etc"]),
+        ("mounts", ["/a:/b:ro:x"]),
     ],
 )
 def test_values_that_are_more_than_a_value_are_refused(field, value):

@@ -32,6 +32,7 @@ NO_PATHS = {
     "launcher.endpoint", "launcher.hosts[]", "launcher.interface", "launcher.partition", "launcher.account",
     "launcher.qos", "launcher.reservation", "launcher.time", "launcher.gpu_type", "launcher.memory",
     "launcher.constraint", "launcher.exclude", "launcher.modules[]",
+    "launcher.setup[]", "launcher.container", "launcher.mounts[]",
 }  # fmt: skip
 
 
@@ -267,3 +268,25 @@ def test_a_job_from_the_board_logs_in_only_to_machines_that_the_operator_named(s
     ]
     monkeypatch.setenv("FACTORY_HOSTS", "gpu-2, root@gpu-3")
     assert placed(asked, settings).launcher == asked.launcher
+
+
+def test_a_job_from_the_board_brings_a_cluster_no_shell_lines_no_folders_and_no_image_but_the_operators(
+    settings, monkeypatch
+):
+    plain = {
+        "model": "smollm2-135m",
+        "data": "rows.jsonl",
+        "stage": "sft",
+        "launcher": {"name": "slurm", "setup": ["source x"], "container": "a/b:1", "mounts": ["/etc"]},
+    }
+    asked = JobSpec.model_validate(plain)
+    with pytest.raises(FactoryError) as refused:
+        placed(asked, settings)
+    assert [(one.code, one.field) for one in refused.value.findings] == [
+        ("not_from_board", "launcher.setup"),
+        ("not_from_board", "launcher.mounts"),
+        ("image_outside", "launcher.container"),
+    ]
+    monkeypatch.setenv("FACTORY_IMAGES", "x/y:2, a/b:1")
+    named = JobSpec.model_validate({**plain, "launcher": {"name": "slurm", "container": "a/b:1"}})
+    assert placed(named, settings).launcher == named.launcher
