@@ -45,12 +45,16 @@ class Talk:
         """Talk until the input ends. Raises FactoryError when the model cannot be loaded at all."""
         self._greet()
         with _history(self._home / "cache" / "chat" / "history"):
-            while (line := _ask()) is not None:
+            going_on = True
+            while going_on:
                 try:
-                    self.hear(line)
+                    if going_on := (line := _ask()) is not None:
+                        self.hear(line)
                 except FactoryError as problem:
                     for text in finding_lines(problem.findings, err=True):
                         say(text, err=True)
+                except KeyboardInterrupt:  # an answer that had just ended, or a word, but never the talk
+                    say("  (Ctrl-D leaves)", err=True)
 
     def hear(self, line: str) -> None:
         """Do what a line says: a word with a stroke, or something to answer. Raises FactoryError."""

@@ -44,3 +44,8 @@ def next_attempt(run: Run, number: int) -> None:
     newest = checkpoints.newest_complete(run)
     resume = newest.relative_to(run.path).as_posix() if newest else None
     write_json(run.attempt_json, {"attempt": number, "resume": resume})
+
+
+def work_of(process: Any) -> float:
+    """CPU-seconds that a psutil.Process has taken: how much it has done, however long it was kept waiting."""
+    return float(sum(process.cpu_times()[:2]))

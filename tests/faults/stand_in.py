@@ -66,6 +66,22 @@ def site(run: Run, journal: Journal, seconds: float) -> int:
     return 0
 
 
+def once_more(run: Run, journal: Journal, seconds: float) -> int:
+    """Steps until it is asked to stop; started again, it takes one more and finishes."""
+    if any(run.checkpoints.glob("checkpoint-*")):
+        return train(run, journal, 0.1)
+    return train(run, journal, 300)
+
+
+def until_told(run: Run, journal: Journal, seconds: float) -> int:
+    """Steps until somebody leaves a file `enough` in its folder, then a model."""
+    journal.append({"event": "ready", "pid": os.getpid()})
+    while not (run.path / "enough").exists():
+        time.sleep(0.02)
+    _finish(run, journal)
+    return 0
+
+
 def deaf(run: Run, journal: Journal, seconds: float) -> int:
     """Ignores SIGTERM and the stop file."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

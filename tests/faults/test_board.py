@@ -32,7 +32,7 @@ from webui.guard import Guard
 from webui.server import Server, build_api
 from webui.settings import Settings, listen
 
-trl.plan = lambda job, home: [sys.executable, "-S", "-m", "tests.faults.stand_in", "train", sys.argv[2]]
+trl.plan = lambda job, home: [sys.executable, "-S", "-m", "tests.faults.stand_in", *sys.argv[2:]]
 listening = listen("127.0.0.1", 0)
 settings = Settings(home=Path(sys.argv[1]), port=listening.getsockname()[1])
 app = build_api(settings)
@@ -44,8 +44,8 @@ Server(config, lambda: print(settings.port, flush=True), app.state.hub.close).ru
 class Board:
     """The board's server without pages, a process of its own whose runs train with the stand-in."""
 
-    def __init__(self, home: Path, seconds: float) -> None:
-        command = [sys.executable, "-c", PROGRAM, str(home), str(seconds)]
+    def __init__(self, home: Path, *behaviour: object) -> None:
+        command = [sys.executable, "-c", PROGRAM, str(home), *map(str, behaviour)]
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())
@@ -62,18 +62,18 @@ class Board:
         self.client.close()
         if self.process.poll() is None:
             self.process.send_signal(sign)
-            self.process.wait(20)
+            self.process.wait(60)
         assert self.process.stdout is not None
         self.process.stdout.close()
 
 
 @pytest.fixture
-def board(home: Path) -> Iterator[Callable[[float], Board]]:
-    """Starts boards, and ends them."""
+def board(home: Path) -> Iterator[Callable[..., Board]]:
+    """Starts boards whose runs behave so, and ends them."""
     boards: list[Board] = []
 
-    def begin(seconds: float) -> Board:
-        boards.append(Board(home, seconds))
+    def begin(*behaviour: object) -> Board:
+        boards.append(Board(home, *behaviour))
         return boards[-1]
 
     yield begin
@@ -82,29 +82,31 @@ def board(home: Path) -> Iterator[Callable[[float], Board]]:
 
 
 def test_a_run_outlives_the_board_killed_in_every_phase(home: Path, board: Any) -> None:
-    first, second, third = board(5), board(5), board(60)
+    first, second, third = board("until_told"), board("train", 1), board("train", 300)
     running = first.submit(home)
     first.end()  # while it starts
+    until(running, "running")  # or the two could go in the other order
     waiting = third.submit(home)
-    until(running, "running")
+    until(waiting, "queued")
     states = {row["id"]: row["state"] for row in second.client.get("/api/runs").json()["runs"]}
     assert states == {running.id: "running", waiting.id: "queued"}
     second.end()  # while it runs, and another waits
+    (running.path / "enough").touch()
     assert over(running).state == "succeeded"
     until(waiting, "running")
     assert third.client.post(f"/api/runs/{waiting.id}/stop").status_code == 200
     third.end()  # while it stops
     assert over(waiting).state == "stopped"
-    told = {row["id"]: row["state"] for row in board(1).client.get("/api/runs").json()["runs"]}
+    told = {row["id"]: row["state"] for row in board("train", 1).client.get("/api/runs").json()["runs"]}
     assert told == {running.id: "succeeded", waiting.id: "stopped"}
 
 
 def test_a_draft_pressed_again_after_a_kill_is_the_same_run(home: Path, board: Any) -> None:
     draft = str(uuid4())
-    first = board(0.5)
+    first = board("train", 0.5)
     run = first.submit(home, draft)
     first.end()
-    assert board(0.5).submit(home, draft) == run
+    assert board("train", 0.5).submit(home, draft) == run
     assert [one.id for one in list_runs(home)] == [run.id]
     assert over(run).state == "succeeded"
 
@@ -113,7 +115,7 @@ def test_killed_at_any_moment_of_a_start_there_is_one_run_or_none(home: Path, bo
     """Whatever the moment of the kill: pressing again with the same draft ends in exactly one run of it."""
     drafts = [str(uuid4()) for _ in range(3)]
     for number, draft in enumerate(drafts):
-        one = board(0.2)
+        one = board("train", 0.2)
         one.client.get("/api/machine")
         request = subprocess.Popen(
             [
@@ -127,8 +129,8 @@ def test_killed_at_any_moment_of_a_start_there_is_one_run_or_none(home: Path, bo
         )
         time.sleep(0.05 + 0.15 * number)
         one.end()
-        request.wait(20)
-    last = board(0.2)
+        request.wait(120)
+    last = board("train", 0.2)
     runs = [last.submit(home, draft) for draft in drafts]
     assert len({run.id for run in runs}) == 3 and len(list_runs(home)) == 3
     for run in runs:
@@ -151,7 +153,7 @@ def test_an_upload_that_fills_the_disk_leaves_nothing_and_says_so(
     data.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(data)], check=True)
     try:
-        one = board(0.2)
+        one = board("train", 0.2)
         refused = one.client.post("/api/data", params={"name": "big.jsonl"}, content=b"x" * 100)
         assert refused.status_code == 413 and "disk has no room" in refused.json()["error"]["message"]
         assert list(data.iterdir()) == []

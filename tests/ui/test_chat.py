@@ -150,13 +150,12 @@ def test_escape_stops_an_answer_and_it_can_be_given_again(
 ) -> None:
     page = tab(board, f"/chat?model={place / 'models' / 'slow'}")
     page.get_by_test_id("chat-settings").locator("summary").click()
-    page.get_by_test_id("chat-temperature").fill("3")
-    page.get_by_test_id("chat-top_k").fill("0")
+    page.get_by_test_id("chat-temperature").fill("0")  # without dice it talks on and on
     page.get_by_test_id("chat-input").fill("Tell me everything.")
     page.keyboard.press("Enter")
     expect(page.get_by_test_id("chat-send")).to_have_text("Stop")
-    expect(page.get_by_test_id("answer")).to_contain_text(re.compile(r"\w{2}.*\w"), timeout=90_000)
-    page.wait_for_function("!document.querySelector('.chat-wait')")
+    expect(page.locator(".chat-wait")).to_have_count(0, timeout=90_000)
+    expect(page.get_by_test_id("answer")).to_have_text(re.compile(r"\S"))
     page.keyboard.press("Escape")
     expect(page.get_by_test_id("answer-speed")).to_contain_text("stopped")
     expect(page.get_by_test_id("answer")).not_to_have_text("")
