@@ -88,10 +88,10 @@ def token_of(home: Path) -> str:
     return made
 
 
-def listen(host: str, port: int, again: str = "start the board on another: factory board") -> socket.socket:
+def listen(host: str, port: int, again: str = "") -> socket.socket:
     """A bound socket. Raises FactoryError when the port is taken or the address is not ours.
 
-    `again` are the words before --port and a free port that the refusal of a taken one ends with.
+    `again` are the words before --port and a free port that the refusal of a taken one ends with, where there are any.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
@@ -110,7 +110,7 @@ def _not_bound(host: str, port: int, error: Exception, again: str) -> Exception:
     number = getattr(error, "errno", None)
     if number == errno.EADDRINUSE:
         free = next_free(host, port)
-        advice = f"{again} --port {free}" if free else "choose another with --port"
+        advice = f"{again} --port {free}" if free and again else "choose another with --port"
         return refuse("port_in_use", f"Port {port} on {host} is in use; {advice}", value=port, free=free)
     if number in (errno.EACCES, errno.EPERM):
         text = f"Port {port} on {host} needs more rights than this user has; take one above 1023 with --port."

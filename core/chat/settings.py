@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from core.job.base import Spec, unit
+from core.job.schema import allowed
 from data.errors import FactoryError, Finding
 
 MOST_TEXT = 1 << 20
@@ -69,13 +70,16 @@ def turns_of(messages: Any) -> list[dict[str, str]]:
 
 def _refusal(problem: ValidationError, values: dict[str, Any], prefix: str = "") -> FactoryError:
     findings = []
+    nodes = (Turn if prefix else Settings).model_json_schema()["properties"]
     for detail in problem.errors():
         name = ".".join([*([prefix] if prefix else []), *(str(part) for part in detail["loc"])])
-        what = detail["msg"].removeprefix("Input ").replace("should be", "must be")
+        node = nodes.get(str(detail["loc"][0])) if detail["loc"] else None
         if detail["type"] == "extra_forbidden":
             known = ", ".join(Settings.model_fields)
             text = f"There is no setting {name!r}; there are {known}."
+        elif node is not None:
+            text = f"{name} must be {allowed(node)}, not {repr(detail['input'])[:80]}."
         else:
-            text = f"{name} {what[:1].lower()}{what[1:]}, not {repr(detail['input'])[:80]}."
+            text = f"{name or 'A turn'} must have a role and a content, not be {repr(detail['input'])[:80]}."
         findings.append(Finding("setting_invalid", text, field=name, value=str(detail["input"])[:200]))
     return FactoryError(findings)

@@ -112,7 +112,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a terminal that is not UTF-8 shows an escape, not a fault
             stream.reconfigure(errors="backslashreplace")
     try:
-        build_app(_command(words))(args=words, prog_name="factory")
+        code = build_app(_command(words))(args=words, prog_name="factory", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except typer.Abort:  # the input ended where an answer was asked for
+        return 1
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
     except BrokenPipeError:
@@ -121,16 +124,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except Exception as error:
         return _explain(error, as_json="--json" in words)
-    return 0
 
 
 def _explain(error: Exception, *, as_json: bool) -> int:
     import tempfile
     import traceback
 
+    from core.cli.misuse import is_misuse, refusal_of
     from core.cli.show import say, show_refusal
     from data.errors import FactoryError
 
+    if type(error).__name__ == "NoArgsIsHelpError":  # a word that has words of its own, alone
+        say(str(error), err=True)
+        return 2
+    if is_misuse(error):
+        error = refusal_of(error)
     if isinstance(error, FactoryError):
         show_refusal(error, as_json=as_json)
         return 2

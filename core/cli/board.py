@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from core.cli.listening import Host, Port, Token
+from core.cli.listening import Host, Port, Token, again
 from core.cli.show import home_of, say
 from data.userpath import user_path
 
@@ -53,7 +53,7 @@ def board(
     folders = [_folder(one) for one in allow_dir or []]
     open_home(home)
     secret = token_of(home) if token else None
-    socket = listen(host, port)
+    socket = listen(host, port, f"start the board on another: {again(context)}")
     bound = socket.getsockname()[1]
     settings = Settings(
         home=home,

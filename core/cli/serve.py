@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import Annotated, Literal
 
 import typer
 
-from core.cli.listening import Host, Port, Token
+from core.cli.listening import Host, Port, Token, again
 from core.cli.show import home_of, say
 
 
@@ -53,7 +52,7 @@ def serve(
         raise refuse("token_required", text, value=host)
     speaker = find_speaker(home, model, checkpoint=checkpoint)
     name = speaker.key.partition(":")[2]
-    socket = listen(host, port, f"serve on another: factory serve {quote(model)}")
+    socket = listen(host, port, f"serve on another: {again(context)}")
     settings = Settings(
         home=home, host=host, port=socket.getsockname()[1], token=token_of(home) if token else None
     )

@@ -185,7 +185,7 @@ def test_what_is_refused_is_told_where_it_belongs(
     page.get_by_test_id("chat-who").select_option(label="slow")
     page.get_by_test_id("chat-input").fill("hi")
     page.keyboard.press("Enter")
-    expect(page.locator("#chat-temperature-error")).to_contain_text("less than or equal to 5")
+    expect(page.locator("#chat-temperature-error")).to_contain_text("a number from 0 to 5")
     expect(page.get_by_test_id("chat-temperature")).to_have_attribute("aria-invalid", "true")
 
 

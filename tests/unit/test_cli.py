@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -202,10 +203,93 @@ def test_without_words_the_help_is_printed(capsys):
     assert code == 0 and out.startswith("Usage: factory") and "check" in out
 
 
-@pytest.mark.parametrize("words", [["nonsense"], ["check"], ["check", "--nonsense"]])
-def test_wrong_words_are_exit_code_2_without_a_traceback(capsys, words):
-    code, out, err = run(capsys, *words)
-    assert code == 2 and "Traceback" not in out + err
+WRONG_WORDS = {
+    "nonsense": "factory has no command 'nonsense'; factory -h lists all.",
+    "trian x": "factory has no command 'trian'; did you mean train? factory -h lists all.",
+    "data inspct": "factory data has no command 'inspct'; did you mean inspect? factory data -h lists all.",
+    "check": "factory check needs JOB, a job as YAML or JSON; see factory check -h.",
+    "check x --nonsense": "factory check has no option --nonsense; see factory check -h.",
+    "chat x --sytem y": "factory chat has no option --sytem; did you mean --system? see factory chat -h.",
+    "chat x --max-tokens -3": "factory chat has no option --max-tokens; settings of an answer are written "
+    "-s max_tokens=VALUE, see factory chat -h.",
+    "chat x -s max_tokens=-3": "max_tokens  must be a whole number from 1 to 131,072, not -3.",
+    "chat x --checkpoint last": "--checkpoint  takes a whole number, not 'last'; write such a one, or leave it out.",
+    "board more": "factory board does not take 'more'; see factory board -h.",
+    "board --port": "--port  has no value behind it; write --port VALUE.",
+    "board --port 99999": "--port  takes a whole number from 0 to 65,535, not '99999'; "
+    "write such a one, or leave it out for the usual 7860.",
+    "serve x --port 99999": "--port  takes a whole number from 0 to 65,535, not '99999'; "
+    "write such a one, or leave it out for the usual 8000.",
+    "serve x --port 1.5": "--port  takes a whole number from 0 to 65,535, not '1.5'; "
+    "write such a one, or leave it out for the usual 8000.",
+    "serve x --backend tgi": "--backend  takes transformers or vllm, not 'tgi'; "
+    "write such a one, or leave it out for the usual transformers.",
+    "logs x -n -4": "--lines  takes a whole number of 0 or more, not '-4'; write such a one, or leave it out for the "
+    "usual 40.",
+    "fit smollm2-135m --batch 0": "--batch  takes a whole number from 1 to 65,536, not '0'; write such a one, or leave "
+    "it out.",
+    "export x --checkpoint 0": "--checkpoint  takes a whole number of 1 or more, not '0'; write such a one, or leave "
+    "it out.",
+}
+
+
+@pytest.mark.parametrize("words", WRONG_WORDS)
+def test_wrong_words_are_one_sentence_that_says_what_to_do(capsys, words):
+    assert run(capsys, *words.split()) == (2, "", f"error  {WRONG_WORDS[words]}\n")
+
+
+def test_wrong_words_are_told_as_json_too(capsys):
+    code, out, err = run(capsys, "chat", "x", "--checkpoint", "last", "--json")
+    (told,) = json.loads(out)["findings"]
+    assert (code, err, told["code"], told["field"], told["value"]) == (
+        2,
+        "",
+        "option_invalid",
+        "--checkpoint",
+        "last",
+    )
+
+
+def test_every_number_of_the_command_line_is_refused_with_its_range(capsys):
+    """Whatever option is added: what typer has to say about it never reaches a user."""
+    checked = 0
+    for words, command in leaves(typer.main.get_command(build_app())):
+        needed = ["x" for one in command.params if one.param_type_name == "argument" and one.required]
+        for param in command.params:
+            if param.min is None and param.max is None:
+                continue
+            wrong = param.min - 1 if param.min is not None else param.max + 1
+            code, _, err = run(capsys, *words, *needed, param.opts[0], wrong)
+            assert code == 2 and "takes a whole number" in err and f"not '{wrong}'" in err, err
+            checked += 1
+    assert checked > 8
+
+
+def leaves(command: Any, words: tuple[str, ...] = ()) -> Any:
+    """Every command that has no commands of its own, with the words that call it."""
+    if not hasattr(command, "commands"):
+        yield words, command
+    for name, one in getattr(command, "commands", {}).items():
+        yield from leaves(one, (*words, name))
+
+
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [
+        (
+            ["board", "--no-token", "--name", "my host"],
+            "factory --home {home} board --no-token --name 'my host'",
+        ),
+        (["serve", "smollm2-135m", "--no-token"], "factory --home {home} serve smollm2-135m --no-token"),
+    ],
+)
+def test_a_taken_port_is_told_with_the_whole_command_for_a_free_one(capsys, tmp_path, words, again):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, _, err = run(capsys, "--home", tmp_path, *words, "--port", port)
+    assert code == 2 and f"{again.format(home=tmp_path)} --port " in err, err
 
 
 def test_version_needs_no_command(capsys):
