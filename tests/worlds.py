@@ -58,6 +58,7 @@ def work(
         "codes": codes,
         "outcomes": [json.loads(path.read_text("utf-8"))["outcome"] for path in words],
         "losses": {str(step): values["loss"] for step, values in metrics if "loss" in values},
+        "eval_losses": {str(step): values["eval_loss"] for step, values in metrics if "eval_loss" in values},
         "norms": {str(step): values["grad_norm"] for step, values in metrics if "grad_norm" in values},
         "counts": {str(step): values.get("trained_tokens") for step, values in metrics if "loss" in values},
         "rewards": {str(step): values["reward/mean"] for step, values in metrics if "reward/mean" in values},

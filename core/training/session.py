@@ -22,7 +22,7 @@ from core.runs import checkpoints, events
 from core.runs.folder import Run
 from core.stages import stage_module
 from core.training import spread, trackers
-from core.training.callbacks import RunCallback
+from core.training.callbacks import AtFirst, RunCallback
 from core.training.context import Context
 from core.training.model import load_tokenizer
 from core.training.result import can_compare, held_out_loss, keep_baseline, kept_baseline, result_of
@@ -161,16 +161,22 @@ class _Session:
                 # transformers 5.17 loads the optimizer's state to it.
                 trainer.args.__dict__["_setup_devices"] = torch.device("cpu")
         compared = can_compare(self._job.stage.name, self._eval_rows)
-        if compared and not self._learner.can_go_back and not resume and not self._job.hardware.zero:
-            self._phase("evaluating", "Asking the held-out rows before training")
-            loss = held_out_loss(trainer)
-            if self._world.first:
-                keep_baseline(self._run, loss)
-            self._stop.check()
-        self._stop.finish_first(True)
+        if compared and not self._learner.can_go_back and not resume:
+            trainer.add_callback(AtFirst(lambda: self._ask_held_out_rows(trainer)))
+        else:
+            self._stop.finish_first(True)
         trainer.train(resume_from_checkpoint=str(self._run.path / resume) if resume else None)
         if self._callback.stopped:
             raise Stopped
+
+    def _ask_held_out_rows(self, trainer: Any) -> None:
+        """The loss before training, where there is no way back to it later."""
+        self._phase("evaluating", "Asking the held-out rows before training")
+        loss = held_out_loss(trainer)
+        if self._world.first:
+            keep_baseline(self._run, loss)
+        self._stop.check()
+        self._stop.finish_first(True)
 
     def finish(self, trainer: Any) -> None:
         """Commit the model, the best one where that was asked for, and show what changed."""

@@ -96,6 +96,11 @@ def test_the_best_weights_are_delivered_and_answers_are_given_on_the_way(
     done = zygote.call("tests.worlds:train", job=job, home=str(home))
     assert done["codes"] == [0, 0], done["errors"]
     assert done["events"].count("sample") == 4, "before, twice on the way, after"
+    before = json.loads((Path(done["run"]) / "baseline.json").read_text("utf-8"))["eval_loss"]
+    alone = {**job, "hardware": {}, "train": {**job["train"], "max_steps": 1, "gradient_accumulation": 2}}
+    one = zygote.call("tests.cpu.jobs:train", job=alone, home=str(home / "one"))
+    same = json.loads((Path(one["run"]) / "baseline.json").read_text("utf-8"))["eval_loss"]
+    assert before == pytest.approx(same, rel=0.02), "the mean is one of batches, and these hold other rows"
     assert zygote.call("tests.worlds:answers", folder=f"{done['run']}/model")
 
 
