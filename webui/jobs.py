@@ -11,7 +11,7 @@ from typing import Any
 
 from core.job.case import Case
 from core.job.checks import check, insisted, refuse_errors
-from core.job.counting import counted_plan
+from core.job.counting import counted_plan, told_with
 from core.job.fixes import all_findings, fixed
 from core.job.load import parse_job, parse_leniently
 from core.job.machine import Machine
@@ -67,13 +67,7 @@ def plan_of(
         return findings, make_plan(job, settings.home, machine, lengths=lengths)
     with one_child():
         plan = counted_plan(job, settings.home, machine)
-    told = (
-        [Finding(**{**one, "params": one["params"] or {}}) for one in plan.counts.findings]
-        if plan.counts
-        else []
-    )
-    known = {one.code for one in findings}
-    return findings + [one for one in told if one.code not in known], plan
+    return told_with(findings, plan), plan
 
 
 def fix(

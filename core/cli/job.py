@@ -12,6 +12,7 @@ from core.cli.show import AsJson, Overrides, home_of, say, say_json, show_findin
 
 if TYPE_CHECKING:
     from core.job.plan import Plan
+    from core.job.spec import JobSpec
     from data.errors import Finding
 
 JobFile = Annotated[Path, typer.Argument(metavar="JOB", help="A job as YAML or JSON.", show_default=False)]
@@ -179,35 +180,57 @@ def plan(
     """Show what a job would do, down to the command.
 
     Every setting is there, defaults marked, and the data is counted with the model's own tokenizer. What counting
-    prepares is kept, so that the run then starts at once. Trains nothing.
+    prepares is kept, so that the run then starts at once. Trains nothing. Exit code 2 when the job would not run, with
+    everything that is wrong, as `factory check` tells it.
 
     Example: factory plan job.yaml --json
     """
     from core.cli.plan import plan_text
-    from core.job.counting import counted_plan, probed
+    from core.job.checks import insisted, refuse_errors
+    from core.job.counting import probed, told_with
     from core.job.load import load_job
-    from core.job.machine import this_machine
-    from core.job.plan import make_plan
+    from data.errors import FactoryError
 
-    asked, home, machine = load_job(job, override or []), home_of(context), this_machine()
-    if quick:
-        made = make_plan(asked, home, machine, beside=job.parent)
-    else:
-        say("Counting rows and tokens ...", err=True)
-        made = counted_plan(asked, home, machine, beside=job.parent)
-    if probe:
+    home, findings = home_of(context), _all_findings(context, job, override or [])
+    possible = not any(one.level == "error" for one in insisted(findings))
+    try:
+        made = _made(load_job(job, override or []), home, job.parent, quick=quick or not possible)
+        shown = _preview(context, made) if preview else None
+    except FactoryError as error:
+        raise (error if possible else FactoryError(findings)) from None
+    if probe and possible:
         say("Two real steps on the longest rows ...", err=True)
         made = probed(made, home)
-    shown = _preview(context, made) if preview else None
+    findings = told_with(findings, made)
     if json:
-        say_json(made.model_dump(mode="json") | ({"preview": shown} if shown else {}))
-        return
-    say(plan_text(made))
+        ok = not any(one.level == "error" for one in findings)
+        told = {"ok": ok, "findings": [one.to_json() for one in findings]}
+        say_json(told | made.model_dump(mode="json") | ({"preview": shown} if shown else {}))
+        raise typer.Exit(0 if ok else 2)
+    say(plan_text(made, findings))
     if shown:
         from core.cli.data import show_preview
 
         say()
         show_preview(shown)
+    refuse_errors(findings)
+
+
+def _made(asked: JobSpec, home: Path, beside: Path, *, quick: bool) -> Plan:
+    """The plan of a job, its rows counted unless `quick`. Raises FactoryError."""
+    from core.job.case import Case
+    from core.job.counting import counted_plan
+    from core.job.machine import this_machine
+    from core.job.models import locate
+    from core.job.places import absolute
+    from core.job.plan import make_plan
+
+    asked, machine = absolute(asked, beside), this_machine()
+    if not quick:
+        say("Counting rows and tokens ...", err=True)
+        return counted_plan(asked, home, machine)
+    place = locate(asked.model.name, home, revision=asked.model.revision)
+    return make_plan(asked, home, machine, lengths=Case(asked, machine, home, place).lengths)
 
 
 def _preview(context: typer.Context, plan: Plan) -> dict[str, Any]:

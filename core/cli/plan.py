@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from core.cli.show import duration, finding_lines, pairs, table
@@ -16,15 +16,20 @@ from data.errors import Finding
 from data.words import byte_size
 
 
-def plan_text(plan: Plan) -> str:
-    """A plan as aligned text, for people."""
+def plan_text(plan: Plan, findings: Sequence[Finding] = ()) -> str:
+    """A plan as aligned text, for people, with what is worth telling about it.
+
+    With an error among the findings they are left to the caller, and there is no command: it would fail.
+    """
+    wrong = any(one.level == "error" for one in findings)
     sections = [
         pairs(dict(_summary(plan))),
         "Settings (· holds its default, presets from " + plan.preset_source + ")\n" + _settings(plan),
-        *_findings(plan),
+        *([] if wrong or not findings else ["\n".join(finding_lines(findings))]),
         *(["Planned, not run by us yet\n  " + "; ".join(plan.planned)] if plan.planned else []),
         *_forecast(plan),
-        *_commands(plan),
+        *([] if wrong else [_command(plan)]),
+        *_steps(plan),
     ]
     return "\n\n".join(sections)
 
@@ -66,9 +71,12 @@ def _processes(plan: Plan) -> str:
     )
 
 
-def _commands(plan: Plan) -> Iterator[str]:
-    """What is started, and what its launcher makes of it."""
-    yield "Command\n  " + shlex.join([*(plan.training or plan.argv), "RUN_FOLDER"])
+def _command(plan: Plan) -> str:
+    return "Command\n  " + shlex.join([*(plan.training or plan.argv), "RUN_FOLDER"])
+
+
+def _steps(plan: Plan) -> Iterator[str]:
+    """What the launcher makes of the command; a batch script is worth reading where no cluster is, too."""
     for title, text in launcher_module(plan.job["launcher"]["name"]).steps(plan.job_spec, plan.training):
         yield f"{title}\n" + "\n".join(f"  {line}" for line in text.splitlines())
 
@@ -122,13 +130,6 @@ def _disk(told: Forecast) -> str:
         f"{byte_size(told.disk_bytes)} at its fullest (a checkpoint {byte_size(told.checkpoint_bytes)}, "
         f"the model {byte_size(told.model_bytes)})"
     )
-
-
-def _findings(plan: Plan) -> Iterator[str]:
-    """What counting found, a line each; nothing when it found nothing."""
-    found = [Finding(**one) for one in plan.counts.findings] if plan.counts else []
-    if found:
-        yield "\n".join(finding_lines(found))
 
 
 def _settings(plan: Plan) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from core.job.machine import CHECKOUT, Machine
 from core.job.plan import Counts, Plan, make_plan
 from core.job.row_checks import counted_findings
 from core.job.spec import JobSpec
-from data.errors import FactoryError, Finding, refuse
+from data.errors import FactoryError, Finding, findings_of, refuse
 
 
 def counted_plan(asked: JobSpec, home: Path, machine: Machine, *, beside: Path | None = None) -> Plan:
@@ -25,6 +26,13 @@ def counted_plan(asked: JobSpec, home: Path, machine: Machine, *, beside: Path |
     told = [*counts.findings, *(one.to_json() for one in counted_findings(made.job_spec, counts))]
     counts = counts.model_copy(update={"findings": told})
     return make_plan(asked, home, machine, beside=beside, counts=counts)
+
+
+def told_with(findings: Sequence[Finding], plan: Plan) -> list[Finding]:
+    """The findings of the checks, and those that counting the plan's rows added."""
+    counted = findings_of(plan.counts.findings) if plan.counts else []
+    known = {one.code for one in findings}
+    return [*findings, *(one for one in counted if one.code not in known)]
 
 
 def _count(plan: Plan, home: Path) -> Counts:

@@ -18,6 +18,10 @@ from typing import Any
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 
+NEWEST = 16
+_here: dict[str, str] = {}
+"""The newest answers of this process where no home is to keep them: plan asks what check has just found out."""
+
 
 def remembered(home: Path, question: Any, files: Sequence[Path], find_out: Callable[[], Any]) -> Any:
     """The answer of `find_out()` as plain JSON, asked only once for these files and this `question`.
@@ -30,15 +34,24 @@ def remembered(home: Path, question: Any, files: Sequence[Path], find_out: Calla
     place = home / "cache" / "remembered" / f"{name}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return json.loads(place.read_bytes())["answer"]
-    answer = find_out()
     if not home.is_dir():  # a check is no reason to make a home
-        return answer
+        return _remembered_here(name, find_out)
+    answer = find_out()
     with contextlib.suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
         temporary = place.with_name(f".tmp-{os.getpid()}-{name}")
         temporary.write_text(json.dumps({"answer": answer}), encoding="utf-8")
         temporary.replace(place)
     return answer
+
+
+def _remembered_here(name: str, find_out: Callable[[], Any]) -> Any:
+    known = _here.get(name)
+    if known is None:
+        known = _here[name] = json.dumps(find_out())
+        for old in list(_here)[:-NEWEST]:
+            _here.pop(old, None)  # another thread may have been first
+    return json.loads(known)
 
 
 @cache

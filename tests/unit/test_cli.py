@@ -160,6 +160,33 @@ def test_plan_as_json_is_the_whole_plan(capsys, job):
     assert plan["argv"][1:3] == ["-m", "core.training.worker"] and plan["files"][0]["sha256"]
 
 
+def test_plan_of_a_job_that_cannot_run_shows_its_table_and_everything_wrong_and_no_command(capsys, job):
+    wrong = ["-o", "hardware.devices=8", "-o", "hardware.strategy=fsdp2", "-o", "engine=unsloth"]
+    _, told, _ = run(capsys, "check", job, "--json", *wrong)
+    findings = json.loads(told)["findings"]
+    code, out, err = run(capsys, "plan", job, *wrong)  # nothing is counted for it
+    assert code == 2 and "hardware.strategy" in out and "Command" not in out and "Counting" not in err
+    assert sum(one["level"] == "error" for one in findings) >= 2
+    assert all(one["message"].split()[-1] in err for one in findings)
+    code, out, _ = run(capsys, "plan", job, "--quick", "--json", *wrong)
+    plan = json.loads(out)
+    assert (code, plan["ok"], plan["findings"]) == (2, False, findings)
+    assert plan["job"]["hardware"]["devices"] == 8
+
+
+def test_plan_of_a_job_without_a_plan_is_all_its_findings(capsys, job):
+    code, out, err = run(capsys, "plan", job, "-o", "trian.x=1", "-o", "model=nothing-here")
+    assert (code, out) == (2, "") and "did you mean train?" in err and "nothing-here" in err
+
+
+def test_plan_of_a_job_that_can_run_tells_what_check_tells(capsys, job):
+    odd = ["-o", "train.learning_rate=0"]
+    code, out, err = run(capsys, "plan", job, "--quick", *odd)
+    assert (code, err) == (0, "") and "0 learns nothing" in out and "Command" in out
+    _, out, _ = run(capsys, "plan", job, "--quick", "--json", *odd)
+    assert (json.loads(out)["ok"], json.loads(out)["findings"][0]["code"]) == (True, "learning_rate_zero")
+
+
 def test_env_names_versions_and_hardware_and_no_secret(capsys, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_CANARYCANARY")
     code, out, _ = run(capsys, "env")

@@ -110,6 +110,8 @@ def test_the_plan_shows_parts_sum_time_and_disk(capsys, tmp_path):
 
 def test_the_plan_says_when_nothing_of_the_model_is_here(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):  # it may be downloaded, but not for a plan
+        monkeypatch.delenv(name, raising=False)
     (tmp_path / "rows.jsonl").write_text(json.dumps({"text": "one two three"}) + "\n")
     job = tmp_path / "job.yaml"
     job.write_text(f"model: some-org/model\ndata: {tmp_path / 'rows.jsonl'}\nstage: pretrain\n")

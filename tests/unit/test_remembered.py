@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.job.remembered import remembered
+from core.job.remembered import NEWEST, remembered
 
 
 class Asked:
@@ -67,10 +67,14 @@ def test_a_damaged_memory_only_costs_the_time_to_ask_again(
     assert remembered(tmp_path, "q", [file], ask) == [2]
 
 
-def test_a_home_that_is_not_there_is_not_made_and_remembers_nothing(tmp_path: Path, file: Path) -> None:
-    ask = Asked()
-    assert [remembered(tmp_path / "new", "q", [file], ask) for _ in range(2)] == [[1], [2]]
-    assert not (tmp_path / "new").exists()
+def test_a_home_that_is_not_there_is_not_made_and_the_process_remembers_the_newest(
+    tmp_path: Path, file: Path
+) -> None:
+    ask, home = Asked(), tmp_path / "new"
+    assert [remembered(home, "q", [file], ask) for _ in range(2)] == [[1], [1]]
+    for number in range(NEWEST):
+        remembered(home, number, [file], ask)
+    assert remembered(home, "q", [file], ask) == [NEWEST + 2] and not home.exists()
 
 
 def test_an_answer_is_not_kept_across_an_update_of_the_code(
