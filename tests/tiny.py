@@ -93,3 +93,38 @@ def save_tiny(
 def save_tiny_at(folder: str, **kwargs) -> str:
     """`save_tiny` for callers that can send only plain data."""
     return str(save_tiny(Path(folder), **kwargs))
+
+
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "moe_intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "num_local_experts": 4,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "max_position_embeddings": 512,
+    "n_positions": 512,
+}
+"""Small sizes by the names that configs of transformers have for them."""
+
+
+def save_tiny_kind_at(folder: str, kind: str) -> str:
+    """A tiny model of another architecture ("Mixtral", "GPTNeoX", ...) with its tokenizer; the folder."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")
+    sizes = {name: size for name, size in SIZES.items() if hasattr(config(), name)}
+    marks = {"bos_token_id": None, "eos_token_id": 2, "pad_token_id": 0}
+    model = transformers.AutoModelForCausalLM.from_config(config(vocab_size=400, **marks, **sizes))
+    model.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder

@@ -2,8 +2,9 @@
 
 A padded batch spends time on tokens that teach nothing. Here the decoder gets the real tokens as one long row, with the
 positions they had, and attention goes row by row; the hidden states come back in the padded places, so every trainer
-sees what it would have seen. Works for any stage and model whose decoder passes keyword arguments on to its attention;
-that is tried on two short rows first, and where the numbers differ the model is left as it was.
+sees what it would have seen. So do the logits of a router of experts, which their balance loss masks like the batch.
+Works for any stage and model whose decoder passes keyword arguments on to its attention; that is tried on two short rows
+first, and where the numbers differ the model is left as it was.
 """
 
 from __future__ import annotations
@@ -132,10 +133,11 @@ class _Without:
             row_ends=ends,
             **kwargs,
         )
-        flat = output.last_hidden_state[0]
-        hidden = flat.new_zeros(*input_ids.shape, flat.shape[-1])
-        hidden[real] = flat
-        output.last_hidden_state = hidden
+        output.last_hidden_state = _padded(output.last_hidden_state[0], real)
+        if getattr(output, "router_logits", None) is not None:
+            output.router_logits = tuple(
+                _padded(one.flatten(end_dim=-2), real).flatten(end_dim=-2) for one in output.router_logits
+            )
         return output
 
     @staticmethod
@@ -162,23 +164,42 @@ class _Without:
         return None if min(lengths) in (0, input_ids.shape[1]) else [int(length) for length in lengths]
 
 
+def _padded(flat: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    """The real tokens' values (tokens, size) in their places of the padded batch (rows, longest, size), else zeros."""
+    padded = flat.new_zeros(*real.shape, flat.shape[-1])
+    padded[real] = flat
+    return padded
+
+
 def _no_mask(input_ids: torch.Tensor) -> torch.Tensor:
     """A mask of four dimensions and no size: transformers 5.17 builds none of its own then, and none is read."""
     return torch.empty(1, 1, 0, 0, dtype=torch.bool, device=input_ids.device)
 
 
 def _difference(decoder: Any, plain: Any) -> float:
-    """Largest relative difference of the real tokens' hidden states, on a row of 7 and a row of 4 tokens."""
+    """Largest relative difference of the real tokens' hidden states, on a row of 7 and a row of 4 tokens.
+
+    For a mixture of experts of its router's logits too, which it is asked for as the trainers ask for them.
+    """
     device = next(decoder.parameters()).device
     ids = torch.arange(3, 17, device=device).reshape(2, 7) % decoder.config.vocab_size
     mask = torch.tensor([[1] * 7, [1] * 4 + [0] * 3], device=device)
+    asked = {"input_ids": ids, "attention_mask": mask, "use_cache": False}
+    if getattr(decoder.config, "output_router_logits", None) is not None:
+        asked["output_router_logits"] = True
     training = decoder.training
     decoder.eval()
     try:
         with torch.no_grad():
-            ours = decoder.forward(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-            theirs = plain(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+            ours, theirs = (_told(forward(**asked), mask.bool()) for forward in (decoder.forward, plain))
     finally:
         decoder.train(training)
-    real = mask.bool()
-    return float((ours[real] - theirs[real]).abs().max() / theirs[real].abs().max())
+    return max(
+        float((one - other).abs().max() / other.abs().max()) for one, other in zip(ours, theirs, strict=True)
+    )
+
+
+def _told(output: Any, real: torch.Tensor) -> list[torch.Tensor]:
+    """What a decoder tells of the real tokens, each (tokens, size): hidden states, and the router's logits by layer."""
+    routers = getattr(output, "router_logits", None) or ()
+    return [output.last_hidden_state[real], *(one.flatten(end_dim=-2)[real.flatten()] for one in routers)]

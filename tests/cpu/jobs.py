@@ -366,6 +366,10 @@ def states_without_padding(architecture: str, window: int = 64) -> dict[str, Any
         "n_head": 4,
         "ffn_dim": 64,
         "word_embed_proj_dim": 32,
+        "num_local_experts": 4,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
         "sliding_window": window,
         "attn_implementation": "sdpa",
     }
@@ -374,15 +378,20 @@ def states_without_padding(architecture: str, window: int = 64) -> dict[str, Any
     }
     config = getattr(transformers, f"{architecture}Config")(vocab_size=100, pad_token_id=0, **known)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    experts = getattr(config, "output_router_logits", None) is not None
+    asked = {"use_cache": False, **({"output_router_logits": True} if experts else {})}
     ids = torch.randint(5, 90, (3, 12))
     right = (torch.arange(12) < torch.tensor([[12], [5], [8]])).long()
     masks = [right, right.flip(1)]
     with torch.no_grad():
-        before = [model(input_ids=ids, attention_mask=mask, use_cache=False).logits for mask in masks]
+        before = [model(input_ids=ids, attention_mask=mask, **asked) for mask in masks]
         reason = padding_free.install(model)
-        after = [model(input_ids=ids, attention_mask=mask, use_cache=False).logits for mask in masks]
+        after = [model(input_ids=ids, attention_mask=mask, **asked) for mask in masks]
     pairs = zip(before, after, masks, strict=True)
-    return {"reason": reason, "difference": max(float((a - b)[m.bool()].abs().max()) for a, b, m in pairs)}
+    differences = [float((a.logits - b.logits)[m.bool()].abs().max()) for a, b, m in pairs]
+    if experts:  # the mean load of each expert times its mean probability: 1 by even shares, here not
+        differences += [float((a.aux_loss - b.aux_loss).abs()) for a, b in zip(before, after, strict=True)]
+    return {"reason": reason, "difference": max(differences), "experts": experts}
 
 
 def train_with_wild_weights(job: dict[str, Any], home: str, at_step: int) -> dict[str, Any]:

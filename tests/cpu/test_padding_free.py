@@ -62,13 +62,17 @@ def test_gradient_checkpointing_recomputes_the_same_rows(
     assert ours == pytest.approx(theirs, rel=1e-5)
 
 
-@pytest.mark.parametrize("architecture", ["Llama", "Qwen3", "Mistral", "Gemma2", "GPT2", "Phi3", "OPT"])
+@pytest.mark.parametrize(
+    "architecture",
+    ["Llama", "Qwen3", "Mistral", "Gemma2", "GPT2", "Phi3", "OPT", "GPTNeoX", "Mixtral", "Qwen3Moe"],
+)
 def test_an_architecture_gives_the_same_states_or_is_left_as_it_was(
     zygote: Zygote, architecture: str
 ) -> None:
     seen = zygote.call("tests.cpu.jobs:states_without_padding", architecture=architecture)
     assert seen["difference"] < 1e-4
-    if architecture in ("Llama", "Qwen3", "Mistral", "Phi3"):
+    assert seen["experts"] is (architecture in ("Mixtral", "Qwen3Moe"))
+    if architecture in ("Llama", "Qwen3", "Mistral", "Phi3", "Mixtral", "Qwen3Moe"):
         assert seen["reason"] is None
 
 
