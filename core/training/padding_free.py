@@ -3,8 +3,8 @@
 A padded batch spends time on tokens that teach nothing. Here the decoder gets the real tokens as one long row, with the
 positions they had, and attention goes row by row; the hidden states come back in the padded places, so every trainer
 sees what it would have seen. So do the logits of a router of experts, which their balance loss masks like the batch.
-Works for any stage and model whose decoder passes keyword arguments on to its attention; that is tried on two short rows
-first, and where the numbers differ the model is left as it was.
+Works for any stage and model whose decoder passes keyword arguments on to its attention; that is tried on two short
+rows first, and where the numbers differ the model is left as it was.
 """
 
 from __future__ import annotations
