@@ -21,6 +21,7 @@ from core.runs.journal import read_records
 from core.runs.locks import open_lock, try_lock
 from core.runs.outcome import Exit, Said, fault_of, judge, oom_kills
 from core.runs.queue import Grant
+from core.runs.reasons import because
 from core.runs.states import ENDS, Book, last_checkpoint, last_step
 from core.runs.storage import give_up_reserve, keep_reserve, read_json, refusal
 from core.runs.watch import Watch
@@ -52,7 +53,7 @@ class Attempt:
     def main(self) -> None:
         """Train, and write how it ended."""
         if self.granted is None:
-            self.end("stopped", "cancelled while it waited in the queue")
+            self.end("stopped", because("cancelled", "cancelled while it waited in the queue"))
             return
         keep_reserve(self.run.path)
         child = self.start()
@@ -67,9 +68,8 @@ class Attempt:
         self.started = time.monotonic()
         alive = open_lock(self.run.alive)
         if not try_lock(alive):
-            self.end(
-                "failed", f"processes of an earlier attempt live on: `factory stop {self.run.id}` ends them"
-            )
+            text = f"processes of an earlier attempt live on: `factory stop {self.run.id}` ends them"
+            self.end("failed", because("earlier_attempt_lives", text, id=self.run.id))
             return None
         clean(self.run)
         for sentence in company(self.slots):
@@ -86,7 +86,8 @@ class Attempt:
         try:
             child = process.start(argv, CHECKOUT, env, self.run.log, keep)
         except OSError as error:
-            self.end("failed", f"{argv[0]} could not be started: {error.strerror}")
+            text = f"{argv[0]} could not be started: {error.strerror}"
+            self.end("failed", because("not_started", text, value=argv[0], problem=error.strerror))
             return None
         self.book.record["child"] = child.pid
         self.book.save()
@@ -107,7 +108,8 @@ class Attempt:
         self.hear()  # what came from there at the end
         state, reason = judge(self.run, ended, self.said, asked=self.asked, forced=self.forced)
         if state == "stopped" and self.at_once:
-            reason = "ended at once, as was asked; nothing was saved since the last checkpoint"
+            text = "ended at once, as was asked; nothing was saved since the last checkpoint"
+            reason = because("ended_at_once", text)
         facts = {"exit": ended.code, "signal": ended.signal, "forced": self.forced, "peak_bytes": ended.peak}
         fault = fault_of(self.run, ended, self.said, state)
         if state == "succeeded":
@@ -221,5 +223,11 @@ class Attempt:
             return
         if isinstance(problem, OSError):
             problem = refusal(problem, self.run.path)
-        words = str(problem) if isinstance(problem, FactoryError) else f"fault in the supervisor: {problem!r}"
-        self.end("failed", words)
+        if isinstance(problem, FactoryError):
+            one = problem.findings[0]
+            reason = because(one.code, str(problem), **{**one.params, "field": one.field, "value": one.value})
+        else:
+            reason = because(
+                "supervisor_fault", f"fault in the supervisor: {problem!r}", problem=repr(problem)
+            )
+        self.end("failed", reason)

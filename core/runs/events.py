@@ -43,6 +43,10 @@ class State(Event):
     attempt: int = 1
     reason: str | None = None
     """Why, in a sentence, when the state is an end or a wait."""
+    code: str | None = None
+    """The reason's stable code, by which it is told in other languages."""
+    params: dict[str, Any] = {}
+    """What that sentence names."""
 
 
 class Ready(Event):
@@ -139,6 +143,9 @@ class Error(Event):
     code: str
     message: str
     field: str | None = None
+    value: Any = None
+    params: dict[str, Any] = {}
+    """What its sentence names, for other languages."""
     advice: dict[str, Any] | None = None
     """The error card: cause, setting, change, command, changes."""
 

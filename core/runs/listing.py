@@ -51,6 +51,7 @@ class Row:
             "place": self.place,
             "checkpoint": record.get("checkpoint"),
             "reason": status.reason,
+            "why": status.why,
             "orphans": status.orphans,
             "card": card.to_json() if (card := self.card) else None,
         }

@@ -10,6 +10,7 @@ from typing import Any
 
 from core.runs import checkpoints
 from core.runs.folder import Run
+from core.runs.reasons import because
 from core.runs.storage import is_full, tail
 
 STOPPED = 3
@@ -27,6 +28,8 @@ class Said:
     error: str | None = None
     code: str | None = None
     """Code of that error."""
+    params: dict[str, Any] = field(default_factory=dict)
+    """What its sentence names."""
     values: dict[str, Any] = field(default_factory=dict)
     longest_step: float = 0.0
     """Seconds."""
@@ -48,10 +51,9 @@ class Said:
             self.values = record.get("values") or {}
         elif kind == "error" and (self.code == "rank_lost" or str(record.get("code")).startswith("node_")):
             # Another node's end explains what this one's training said when it lost it, and may come later.
-            self.code, self.error = record.get("code"), record.get("message")
-        elif kind == "error":
-            self.code = self.code if self.error else record.get("code")
-            self.error = self.error or record.get("message")
+            self._blame(record)
+        elif kind == "error" and not self.error:
+            self._blame(record)
         elif kind == "start":
             self.total_steps = record.get("total_steps")
         elif kind == "metric" and isinstance(record.get("step"), int):
@@ -63,6 +65,20 @@ class Said:
             self.last_save = record.get("seconds") or since
         if isinstance(now, float) and kind != "state":
             self._mono[machine] = now
+
+    def _blame(self, record: Mapping[str, Any]) -> None:
+        self.code, self.error = record.get("code"), record.get("message")
+        self.params = {
+            **(record.get("params") or {}),
+            "field": record.get("field"),
+            "value": record.get("value"),
+        }
+
+    def reason(self, start: str = "") -> str | None:
+        """What it said as the reason of its end; `start` stands before it."""
+        if self.error is None or self.code is None:
+            return self.error and start + self.error
+        return because(self.code, start + self.error, **self.params)
 
     def grace(self) -> float:
         """Seconds a stop may take before it is enforced: time for the step that runs and for a save, well measured."""
@@ -91,19 +107,30 @@ def judge(run: Run, exit: Exit, said: Said, *, asked: bool, forced: bool) -> tup
     if exit.code == 0:
         if said.done and checkpoints.is_complete(run.model):
             return "succeeded", None
-        missing = "without saying that it was done" if not said.done else "but its model folder is not whole"
-        return "failed", f"the training process ended {missing}; see `factory logs {run.id}`"
+        see = f"see `factory logs {run.id}`"
+        if not said.done:
+            text = f"the training process ended without saying that it was done; {see}"
+            return "failed", because("ended_unsaid", text, id=run.id)
+        text = f"the training process ended but its model folder is not whole; {see}"
+        return "failed", because("model_not_whole", text, id=run.id)
     if asked and (exit.code in (STOPPED, -signal.SIGTERM) or (forced and exit.code == -signal.SIGKILL)):
-        return "stopped", "killed, as it had not stopped in time" if forced else None
+        late = because("stopped_late", "killed, as it had not stopped in time")
+        return "stopped", late if forced else None
     if exit.code == STOPPED:
-        return "stopped", said.error or "a signal told its training process to stop"
+        told = because("told_to_stop", "a signal told its training process to stop")
+        return "stopped", said.reason() or told
     if exit.signal is not None:
         return "failed", signal_sentence(exit)
     start = "" if said.ready else "it did not start: "
     if said.error is None and is_full(run.path):  # too full to say so
-        return "failed", f"the disk under {run.path} is full: make room, then `factory resume {run.id}`"
-    told = said.error or _last_words(run) or f"the training process ended with exit code {exit.code}"
-    return "failed", start + told
+        text = f"the disk under {run.path} is full: make room, then `factory resume {run.id}`"
+        return "failed", because("disk_full", text, value=str(run.path))
+    if said.error:
+        return "failed", said.reason(start)
+    if words := _last_words(run):
+        return "failed", start + words
+    text = f"{start}the training process ended with exit code {exit.code}"
+    return "failed", because("ended_with", text, value=exit.code)
 
 
 def fault_of(run: Run, exit: Exit, said: Said, state: str) -> str | None:
@@ -142,15 +169,26 @@ def signal_sentence(exit: Exit) -> str:
     """How a signal ended a process, as the end of a sentence."""
     number = -exit.code
     limit = memory_limit()
-    memory = f"peak {exit.peak / 2**30:.1f} GiB of {limit / 2**30:.0f}"
+    peak, most = f"{exit.peak / 2**30:.1f} GiB", f"{limit / 2**30:.0f}"
+    memory = f"peak {peak} of {most}"
     if number == signal.SIGKILL:
         if exit.oom_kills or exit.peak > limit / 2:
-            return f"killed by signal 9, most likely out of memory: {memory}"
-        return f"killed by signal 9, by someone or for want of memory ({memory})"
+            text = f"killed by signal 9, most likely out of memory: {memory}"
+            return because("killed_for_memory", text, peak=peak, limit=f"{most} GiB")
+        text = f"killed by signal 9, by someone or for want of memory ({memory})"
+        return because("killed_by_someone", text, peak=peak, limit=f"{most} GiB")
     names = {signal.SIGSEGV: "a crash in native code", signal.SIGBUS: "a bad memory access, or a full disk"}
     names |= {signal.SIGABRT: "an abort in native code", signal.SIGXFSZ: "a file grew over its limit"}
     why = f", {names[signal.Signals(number)]}" if number in names else ""
-    return f"killed by signal {number} ({signal.strsignal(number)}){why}"
+    text = f"killed by signal {number} ({signal.strsignal(number)}){why}"
+    return because("killed_by_signal", text, value=number, name=_signal_name(number))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return str(number)
 
 
 def _last_words(run: Run) -> str | None:

@@ -18,6 +18,7 @@ from core.runs.folder import Run
 from core.runs.identity import user_name
 from core.runs.journal import Journal, parse
 from core.runs.locks import is_held
+from core.runs.reasons import because, told_of
 from core.runs.storage import FULL, give_up_reserve, read_json, tail, write_json
 
 VERSION = 1
@@ -79,10 +80,18 @@ class Status:
             reason: str | None = self.record.get("reason")
             return reason
         if not self.readable:
-            return "state.json is missing or damaged"
+            return because("state_unreadable", "state.json is missing or damaged")
         if self.orphans:
-            return "its supervisor was killed and processes of it live on: `factory stop` ends them"
-        return f"its supervisor was killed or the machine went down while it was {self.record['state']}"
+            text = "its supervisor was killed and processes of it live on: `factory stop` ends them"
+            return because("orphans_live", text)
+        state = self.record["state"]
+        text = f"its supervisor was killed or the machine went down while it was {state}"
+        return because("supervisor_gone", text, state=state)
+
+    @property
+    def why(self) -> dict[str, Any] | None:
+        """Code and params of the reason, where it has some."""
+        return told_of(self.reason) if self.state == "lost" else self.record.get("why")
 
 
 def read_status(run: Run) -> Status:
@@ -148,8 +157,10 @@ class Book:
         assert state in FOLLOWS[self.state], f"{self.state} -> {state}"
         now = round(time.time(), 3)
         since = {"since": now, "mono": round(time.monotonic(), 3)}
-        self.record |= {"state": state, "reason": reason, **since, **facts}
+        why = told_of(reason)
+        self.record |= {"state": state, "reason": reason, "why": why, **since, **facts}
         event = {"event": "state", "state": state, "attempt": self.record["attempt"], "reason": reason}
+        event |= why or {}
         self._making_room(lambda: self.journal.append(event, must=True))
         self.save()
 

@@ -7,6 +7,7 @@ the exit code of all of them, is decided where all their ends are seen.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -89,7 +90,9 @@ def _report(problem: Exception, run: Run, world: World) -> int:
     for finding in findings:
         card = card_for(run, finding.code)
         advice = card.to_json() if card else None
-        writer.emit(Error(code=finding.code, message=finding.message, field=finding.field, advice=advice))
+        told = json.loads(json.dumps({"value": finding.value, "params": dict(finding.params)}, default=str))
+        field, message = finding.field, finding.message
+        writer.emit(Error(code=finding.code, message=message, field=field, advice=advice, **told))
     return REFUSED if refused else FAILED
 
 

@@ -61,7 +61,7 @@ def make_run(
     if state != "queued":
         _training(written, steps, total, samples, state, values)
     if state not in ("queued", "running", "lost"):
-        written.state(state, reason=(facts or {}).get("reason"))
+        written.state(state, (facts or {}).get("reason"), (facts or {}).get("why"))
     run.events.write_text(written.text(), "utf-8")
     lines = (
         log
@@ -117,9 +117,9 @@ class _Events:
     def add(self, **event: Any) -> None:
         self._lines.append(json.dumps({**event, "t": round(self.now, 3), "mono": round(self.now - 1e9, 3)}))
 
-    def state(self, name: str, reason: str | None = None) -> None:
+    def state(self, name: str, reason: str | None = None, why: Mapping[str, Any] | None = None) -> None:
         self.now += 0.5
-        self.add(event="state", state=name, attempt=1, reason=reason)
+        self.add(event="state", state=name, attempt=1, reason=reason, **(why or {}))
 
     def answers(self, step: int, kind: str, answers: tuple[str, ...]) -> None:
         for prompt, answer in zip(PROMPTS, answers, strict=True):

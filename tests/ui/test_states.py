@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from core.runs.folder import Run
-from tests.ui.conftest import Board, Watcher, a_board, calm, ready, shot, until, violations
+from tests.ui.conftest import Board, Watcher, a_board, calm, ready, shot, started, until, violations
 from tests.ui.made import alive, append, make_run
 
 
@@ -197,3 +197,32 @@ def test_an_export_asks_for_its_settings_and_what_is_refused_stands_under_its_fi
     assert violations(page) == []
     page.keyboard.press("Escape")
     expect(form).to_have_count(0)
+
+
+WHY = {"code": "killed_for_memory", "params": {"peak": "23.1 GiB", "limit": "24 GiB"}}
+KILLED = {"reason": "killed by signal 9, most likely out of memory", "why": WHY, "fault": "out_of_memory"}
+OLD = {"reason": "Memory ran out.", "fault": "out_of_memory"}
+"""As runs have it that were made before reasons had codes."""
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"), [(KILLED, "多半是内存用完了：最多用了 23.1 GiB，共 24 GiB"), (OLD, "内存用完了")]
+)
+def test_a_chinese_page_tells_in_chinese_why_and_on_what(
+    board: Board, tab: Callable[..., Page], facts: dict[str, object], told: str
+):
+    run = make_run(board.home, "zh-run", state="failed", steps=5, total=50, facts=facts)
+    page = tab(board, f"/run?id={run.id}", locale="zh-CN")
+    expect(page.get_by_test_id("error-card").locator(".what")).to_contain_text(told)
+    expect(page.get_by_test_id("machine")).to_contain_text("核")
+    english = re.compile("[A-Za-z]{4,}")
+    expect(page.get_by_test_id("error-card").locator(".what")).not_to_contain_text(
+        re.compile("signal|Memory")
+    )
+    expect(page.get_by_test_id("machine")).not_to_contain_text(re.compile("core|no GPU"))
+    if facts is KILLED:
+        expect(page.get_by_test_id("events").locator("li", has_text=told)).not_to_contain_text(english)
+    page.goto(board.url(), wait_until="commit")
+    started(page)
+    cell = page.locator(f'[data-run="{run.id}"] .time')
+    expect(cell).to_have_attribute("title", re.compile(told))

@@ -128,6 +128,9 @@ class RunRow(Answer):
     data: str | None = None
     state: str
     reason: str | None = None
+    """Why it is in this state, in English."""
+    why: Json | None = None
+    """Code and params of the reason, by which it is told in other languages."""
     step: int | None = None
     total_steps: int | None = None
     loss: float | None = None

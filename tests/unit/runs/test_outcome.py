@@ -11,8 +11,11 @@ import pytest
 
 from core.runs import gpus, outcome, process, queue
 from core.runs.control import CHECKOUT
+from core.runs.events import read_events
 from core.runs.folder import create_run
 from core.runs.outcome import Exit, Said, judge
+from core.runs.reasons import Reason, because
+from core.runs.states import Book, new_record, read_status
 from data.errors import FactoryError
 
 GIB = 1 << 30
@@ -32,13 +35,42 @@ def test_signal_9_is_told_with_the_memory(
     monkeypatch.setattr(outcome, "memory_limit", lambda: 24 * GIB)
     run = create_run(tmp_path, "", {}, {})
     ended = Exit(-9, int(peak * GIB), kills)
-    assert judge(run, ended, Said(ready=True), asked=False, forced=False) == ("failed", words)
+    state, reason = judge(run, ended, Said(ready=True), asked=False, forced=False)
+    assert (state, reason) == ("failed", words)
+    code = "killed_for_memory" if "most likely" in words else "killed_by_someone"
+    sizes = {"peak": f"{peak} GiB", "limit": "24 GiB"}
+    assert isinstance(reason, Reason) and reason.told == {"code": code, "params": sizes}
 
 
 def test_a_refusal_of_the_training_process_is_the_reason(tmp_path: Path) -> None:
     run = create_run(tmp_path, "", {}, {})
-    said = Said(ready=True, error="The data is empty.")
-    assert judge(run, Exit(2, 0, 0), said, asked=False, forced=False) == ("failed", "The data is empty.")
+    said = Said(ready=True)
+    said.hear(
+        {"event": "error", "code": "data_empty", "message": "The data is empty.", "params": {"rows": 0}}
+    )
+    state, reason = judge(run, Exit(2, 0, 0), said, asked=False, forced=False)
+    assert (state, reason) == ("failed", "The data is empty.")
+    assert isinstance(reason, Reason) and reason.told == {
+        "code": "data_empty",
+        "params": {"rows": 0, "field": None, "value": None},
+    }
+
+
+def test_a_reason_is_kept_with_its_code_by_which_other_languages_tell_it(tmp_path: Path) -> None:
+    run = create_run(tmp_path, "", {}, {})
+    book = Book(run, new_record(run, {}, {}) | {"attempt": 1})
+    book.enter("queued")
+    assert read_status(run).why == {"code": "supervisor_gone", "params": {"state": "queued"}}
+    book.enter("stopped", because("cancelled", "cancelled while it waited in the queue"))
+    status = read_status(run)
+    assert (status.reason, status.why) == (
+        "cancelled while it waited in the queue",
+        {"code": "cancelled", "params": {}},
+    )
+    assert [(one.state, one.code) for one in read_events(run.events, 0)[0]] == [
+        ("queued", None),
+        ("stopped", "cancelled"),
+    ]
 
 
 def test_a_run_that_ends_well_just_as_it_is_stopped_has_succeeded(tmp_path: Path) -> None:

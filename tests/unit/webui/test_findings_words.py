@@ -21,7 +21,18 @@ ROOT = Path(__file__).resolve().parents[3]
 ELSEWHERE = ("core/cli/", "core/job/foreign/")
 """What only a terminal is told: the command line's own refusals, and the import of other trainers' files."""
 ARGUMENT = {"simple": 1}
-TELLERS = {"refuse", "Finding", "find", "Verdict", "simple", "too_much", "_tell", "_not_here", "_refusal"}
+TELLERS = {
+    "because",
+    "refuse",
+    "Finding",
+    "find",
+    "Verdict",
+    "simple",
+    "too_much",
+    "_tell",
+    "_not_here",
+    "_refusal",
+}
 TELLS_A_FIELD = {"_tell", "_not_here"}
 TELLS_A_VALUE = {"find", "_not_here"}
 _CODE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
@@ -40,6 +51,8 @@ MADE = {
     ),
     ("core/rewards/file.py", "code"): (),
     ("core/rewards/scoring.py", "code"): (),
+    ("core/runs/attempt.py", "one.code"): (),  # findings told again
+    ("core/runs/outcome.py", "self.code"): (),
     ("core/stages/ppo.py", "code"): (),
     ("core/training/callbacks.py", "verdict.code"): (),
     ("core/training/ranks.py", "code"): ("out_of_memory", "rank_died"),
@@ -97,7 +110,7 @@ def told() -> tuple[list[Told], list[tuple[str, str]]]:
             if not codes or (name == "find" and len(node.args) < 5):
                 continue
             names = list(_literals(codes[0]))
-            if not names and name in ("refuse", "Finding", "Verdict"):
+            if not names and name in ("because", "refuse", "Finding", "Verdict"):
                 made.append((path, ast.unparse(codes[0])))
             found += [Told(one, where, _given(name, node)) for one in names if _CODE.fullmatch(one)]
     return found, made
@@ -124,7 +137,7 @@ def _given(name: str, node: ast.Call) -> frozenset[str] | None:
             return None
         keys = params.keys if isinstance(params, ast.Dict) else []
         return frozenset(given | {key.value for key in keys if isinstance(key, ast.Constant)})
-    if name == "refuse":
+    if name in ("because", "refuse"):
         return frozenset(given | (words - {"fix"})) if all(one.arg for one in node.keywords) else None
     if name in TELLS_A_VALUE:
         given |= {"value", "field"}

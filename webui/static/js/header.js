@@ -32,11 +32,21 @@ function machine() {
   const text = el("span");
   const line = el("span.hw", { "data-testid": "machine", hidden: true }, el("span.dot", { "aria-hidden": "true" }), text);
   api("/machine").then((told) => {
-    text.textContent = told.text;
+    text.textContent = lineOf(told);
     line.title = `${told.home ?? ""}`;
     line.hidden = false;
   }).catch(() => {});
   return line;
+}
+
+/** `CPU · 2 cores · 24 GiB · no GPU`, or with the GPUs in front. */
+function lineOf({ cpus, memory, gpus }) {
+  const gib = (size) => `${Math.round(size / 2 ** 30)} GiB`;
+  const parts = [t("machine.cores", { n: cpus }), gib(memory)];
+  if (!gpus.length) return ["CPU", ...parts, t("machine.no_gpu")].join(" · ");
+  const names = gpus.map((one) => `${one.name} ${gib(one.memory)}`);
+  const kinds = [...new Set(names)];
+  return [...(kinds.length === 1 && names.length > 1 ? [`${names.length} × ${kinds[0]}`] : names), ...parts].join(" · ");
 }
 
 function languages() {

@@ -5,7 +5,7 @@ import { fill, menuButton, put, sign, typing } from "./dom.js";
 import { welcome } from "./first-run.js";
 import { live } from "./live.js";
 import { Rows } from "./table.js";
-import { ALIVE, chip, ENDED, kind, lastPart, moment, percent, textOr } from "./words.js";
+import { ALIVE, chip, ENDED, kind, lastPart, moment, percent, reasonWords, textOr } from "./words.js";
 
 const STATES = { alive: (run) => ALIVE.has(run.state), succeeded: (run) => run.state === "succeeded", failed: (run) => run.state === "failed" || run.state === "lost", stopped: (run) => run.state === "stopped" };
 const name = (run) => run.title || run.name || run.id;
@@ -139,7 +139,7 @@ class RunsPage {
       el("td.wide.cut", { title: run.data }, lastPart(run.data)),
       el("td.num.loss", {}, el("span.label", {}, t("runs.loss"), " "), figure(run.loss)),
       el("td.progress", {}, el("div.mini", {}, el("div.bar", { "aria-hidden": "true" }, el("i", { class: { failed: "err", lost: "err", stopped: "warn", succeeded: "ok" }[run.state] ?? null, style: `width:${100 * Math.min(1, done)}%` })), el("span.num", {}, percent(done)))),
-      el("td.time", { title: run.reason }, time(run)),
+      el("td.time", { title: reasonWords(run) }, time(run)),
       el("td.started", { title: moment(run.started ?? run.created) }, ago(run.started ?? run.created)),
       el("td.do", {}, menuButton(t("runs.actions_for", { name: name(run) }), () => this.actions(run), { class: "btn small plain square", "data-focus": "do" }, sign("more"))),
     ];

@@ -73,10 +73,13 @@ export function dotted(values, before = "") {
 /** What is being done: the run's own words are English and name the model; other readers have ours. */
 export const phaseWords = (phase) => (window.factory.language === "en" ? phase.text || textOr(`phase.${phase.name}`, phase.name) : textOr(`phase.${phase.name}`, phase.text));
 
+/** Why a run is in its state: by the reason's code, or the fault's, where the reader's language has words for it. */
+export const reasonWords = ({ reason, why, card }) => (reason ? told({ code: why?.code ?? card?.code, params: why?.params, value: why?.params?.value, field: why?.params?.field ?? null, message: reason }) : "");
+
 /** An event as {level, text, hint?}, or null for one that is shown elsewhere (metrics, samples). */
 export function eventWords(event) {
   const say = {
-    state: () => ({ level: LOOKS[event.state] || "", text: t(`event.${event.state}`, { attempt: event.attempt }) + (event.reason ? ` ${event.reason}` : "") }),
+    state: () => ({ level: LOOKS[event.state] || "", text: t(`event.${event.state}`, { attempt: event.attempt }) + (event.reason ? ` ${reasonWords({ reason: event.reason, why: event })}` : "") }),
     ready: () => null,
     phase: () => ({ level: "", text: phaseWords(event) }),
     start: () => ({ level: "run", text: t("event.start", { steps: number(event.total_steps), rows: number(event.rows), trainable: number(event.trainable), parameters: number(event.parameters), device: event.device }) }),

@@ -1,7 +1,7 @@
 // What stands on top of a run: why it failed and what to try, its place in the queue, what it is doing before the first step.
 import { api, el, figure, number, t, toast, told } from "../base.js";
 import { draft, fill, sign } from "../dom.js";
-import { clock, ENDED, eventWords, phaseWords, settingText, textOr } from "../words.js";
+import { clock, ENDED, eventWords, phaseWords, reasonWords, settingText, textOr } from "../words.js";
 
 const PHASES = ["queued", "loading", "preparing", "training"];
 
@@ -25,7 +25,7 @@ export class Cards {
     const { detail, events } = this.page;
     if (detail.state !== "failed" && detail.state !== "lost" && !(detail.state === "stopped" && detail.reason)) return null;
     const last = events.findLast((one) => one.event === "error");
-    const message = detail.state === "failed" && last ? told(last) : detail.reason;
+    const message = detail.state === "failed" && last ? told(last) : reasonWords(detail);
     const card = detail.card;
     if (detail.state === "stopped") return el("div.box.warn", { role: "status" }, message);
     const changes = Object.entries(card?.changes ?? {});
@@ -59,7 +59,7 @@ export class Cards {
     if (detail.state !== "queued") return null;
     return el("section.card.queue-card", { "data-testid": "queue-card" },
       el("div.big", {}, detail.place ? t(detail.place === 1 ? "queue.next" : "queue.place", { place: number(detail.place) }) : t("queue.waiting")),
-      el("p.sub", {}, detail.reason || t("queue.text")),
+      el("p.sub", {}, reasonWords(detail) || t("queue.text")),
       detail.card ? el("p.sub", {}, textOr(`card.${detail.card.code}.change`, detail.card.change)) : null);
   }
 
