@@ -84,7 +84,7 @@ def submit(
 
     Raises FactoryError with everything that is wrong. `anyway` starts a job for which memory will hardly do.
     """
-    open_home(settings.home)
+    open_home(settings.home, force=settings.force_home)
     if draft is None:
         return _start(text, settings, machine, None, anyway), True
     with locked(settings.home / "submit.lock"):  # across servers and threads alike
@@ -97,7 +97,7 @@ def _start(text: str, settings: Settings, machine: Machine, draft: str | None, a
     findings = check(job, machine, settings.home)
     refuse_errors(insisted(findings) if anyway else findings)
     plan = make_plan(job, settings.home, machine).model_dump(mode="json")
-    return control.submit(settings.home, text, plan["job"], plan, draft=draft)
+    return control.submit(settings.home, text, plan["job"], plan, force_home=settings.force_home, draft=draft)
 
 
 def _model(job: JobSpec, settings: Settings) -> ModelPlace:

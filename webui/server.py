@@ -112,7 +112,7 @@ class Server(uvicorn.Server):
 
 def serve(settings: Settings, listening: socket.socket, started: Callable[[], None] = lambda: None) -> None:
     """Serve on a bound socket until a signal comes. Raises FactoryError when the home cannot be used."""
-    open_home(settings.home)
+    open_home(settings.home, force=settings.force_home)
     # What a job says without a folder means the home, in whatever folder the operator stood.
     os.chdir(settings.home)
     app = build(settings)

@@ -32,6 +32,8 @@ class Settings:
     """Folders outside the home whose files a job from the browser may name."""
     names: tuple[str, ...] = ()
     """Host names under which the board may be called besides its own, as behind a proxy."""
+    force_home: bool = False
+    """The operator accepts a home on a network file system."""
     upload_bytes: int = 20 * GIB
     """Largest single upload."""
     quota_bytes: int = 100 * GIB

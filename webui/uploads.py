@@ -217,7 +217,7 @@ def _live_users(settings: Settings, path: Path) -> list[str]:
 
 
 def _prepare(settings: Settings, target: Path, replace: bool) -> None:
-    open_home(settings.home)
+    open_home(settings.home, force=settings.force_home)
     try:
         target.parent.mkdir(exist_ok=True)
         for left in target.parent.glob(".upload-*.part"):

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from core.cli.listening import Host, Port, Token, again
-from core.cli.show import home_of, say
+from core.cli.show import ForceHome, home_of, say
 from data.userpath import user_path
 
 
@@ -32,6 +32,7 @@ def board(
         list[str] | None,
         typer.Option(help="A host name under which the board is called, as behind a proxy; repeatable."),
     ] = None,
+    force_home: ForceHome = False,
     open: Annotated[bool, typer.Option("--open/--no-open", help="Open the board in a browser.")] = False,
 ) -> None:
     """Open the board: data, jobs, runs and models in a browser.
@@ -51,7 +52,7 @@ def board(
         )
         raise refuse("token_required", text, value=host)
     folders = [_folder(one) for one in allow_dir or []]
-    open_home(home)
+    open_home(home, force=force_home)
     secret = token_of(home) if token else None
     socket = listen(host, port, f"start the board on another: {again(context)}")
     bound = socket.getsockname()[1]
@@ -62,6 +63,7 @@ def board(
         token=secret,
         allow=tuple(folders),
         names=tuple(name or ()),
+        force_home=force_home,
     )
     from webui.server import serve
 

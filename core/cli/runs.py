@@ -287,7 +287,7 @@ def queue_resume(context: typer.Context) -> None:
     lost = [row.status for row in rows(home_of(context)) if row.status.state == "lost"]
     waited = [status.run for status in lost if status.record.get("state") == "queued"]
     for run in waited:
-        control.resume(run)
+        control.resume(run, force_home=True)  # whoever queued them here accepted the home
         say(f"Run {run.id} waits again.")
     if not waited:
         say("No run lost its place in the queue.")

@@ -22,6 +22,11 @@ Overrides = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 """The option `--json` of every command that prints something worth reading by a script."""
 
+ForceHome = Annotated[
+    bool, typer.Option("--force-home", help="Accept a home on a network file system, where runs can be lost.")
+]
+"""The option of every command that writes into a home for the first time."""
+
 _COLOURS = {"error": typer.colors.RED, "warning": typer.colors.YELLOW, "note": typer.colors.BLUE}
 _ORDER = ("error", "warning", "note")
 

@@ -7,13 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from core.cli.show import AsJson, Overrides, home_of, say, say_json_line, show_findings
+from core.cli.show import AsJson, ForceHome, Overrides, home_of, say, say_json_line, show_findings
 
 Detach = Annotated[
     bool, typer.Option("--detach", "-d", help="Return at once; the run goes on in the background.")
-]
-ForceHome = Annotated[
-    bool, typer.Option("--force-home", help="Accept a home on a network file system, where runs can be lost.")
 ]
 Changes = Annotated[
     list[str] | None,

@@ -115,7 +115,8 @@ def resume(run: TheRun, here: InHere, body: ResumeBody | None = None) -> Respons
     What shaped the training so far stays: only its length and what it tells and keeps may change.
     """
     changes = body.changes if body else {}
-    control.resume(run, [f"{field}={json.dumps(value)}" for field, value in changes.items()])
+    overrides = [f"{field}={json.dumps(value)}" for field, value in changes.items()]
+    control.resume(run, overrides, force_home=here.settings.force_home)
     return _answer(run, here)
 
 

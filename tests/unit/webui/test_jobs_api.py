@@ -169,3 +169,38 @@ def test_a_waiting_run_is_cancelled_and_moved(board, home, monkeypatch):
             for pid in holders_of(run.lock):
                 os.kill(pid, signal.SIGKILL)
     assert {read_status(run).state for run in runs} == {"stopped"}
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_a_home_on_a_network_takes_runs_and_files_only_when_the_operator_insisted(
+    start, home, persona, no_start, monkeypatch, forced
+):
+    from core.runs import home as homes
+
+    monkeypatch.setattr(homes, "file_system", lambda path: "nfs4")
+    (stopped, _), client = make_run(home, "stopped"), start(force_home=forced).client
+    answers = [
+        client.post("/api/jobs/submit", json={"yaml": JOB}),
+        client.post("/api/data", params={"name": "rows.jsonl"}, content=b'{"text": "a"}\n'),
+        client.post(f"/api/runs/{stopped.id}/resume"),
+    ]
+    told = [one.json().get("error", {}).get("code") for one in answers]
+    if forced:
+        assert "home_on_network" not in told and [one.status_code for one in answers[:2]] == [201, 201], told
+    else:
+        assert told == ["home_on_network"] * 3 and "--force-home" in answers[0].text
+
+
+def test_the_word_board_carries_the_insistence_to_the_server(home, monkeypatch, capsys):
+    from core.cli import main
+    from core.runs import home as homes
+
+    seen = []
+    monkeypatch.setattr(homes, "file_system", lambda path: "nfs4")
+    monkeypatch.setattr(
+        "webui.server.serve", lambda settings, socket, _: [seen.append(settings), socket.close()]
+    )
+    assert main(["--home", str(home), "board", "--port", "0"]) == 2
+    assert "--force-home" in capsys.readouterr().err and not home.exists()
+    assert main(["--home", str(home), "board", "--port", "0", "--force-home"]) == 0
+    assert [settings.force_home for settings in seen] == [True]
