@@ -80,7 +80,11 @@ def plan(job: JobSpec, home: Path) -> list[str]:
 
 
 def begin(job: JobSpec, home: Path) -> None:
-    """Nothing has to come before the libraries."""
+    """Leave out what the job does without, which has to be said before the libraries come."""
+    from core.training.lean import leave_out_bitsandbytes, needs_bitsandbytes
+
+    if not needs_bitsandbytes(job, home):
+        leave_out_bitsandbytes()
 
 
 def load(job: JobSpec, home: Path, *, gpu: bool, task: str) -> Any:
