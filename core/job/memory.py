@@ -163,7 +163,9 @@ PAIRS = ("dpo", "orpo", "reward")
 ONLINE = ("grpo", "rloo", "ppo")
 
 # Fitted on CPU runs with torch 2.13 (benchmarks/forecast.py): resident memory of the worker with everything imported.
-CPU_FRAMEWORK = 560 * MIB
+CPU_FRAMEWORK = 515 * MIB
+CPU_FEW_BITS = 45 * MIB
+"""bitsandbytes and what it brings along: a process with and without. Most jobs do without (core/training/lean.py)."""
 CPU_SLACK = {"lora": 1.75, "qlora": 2.8}
 """What the C library's heap holds beyond the tensors that live: an adapter's short-lived sums, and with 4 bits every
 layer's unpacked weights, leave holes in it."""
@@ -196,7 +198,8 @@ def memory(job: JobSpec, shape: ModelShape, batch: Batch, place: Place) -> Memor
     }
     moment = max(moments, key=lambda name: sum(moments[name].values()))
     parts = {**dict.fromkeys(PARTS, 0.0), **states, "gradients": 0.0, **moments[moment]}
-    parts["framework"] = GPU_FRAMEWORK if place.gpu else CPU_FRAMEWORK
+    few_bits = job.method.name == "qlora" or job.stage.name == "ppo"
+    parts["framework"] = GPU_FRAMEWORK if place.gpu else CPU_FRAMEWORK + few_bits * CPU_FEW_BITS
     return Memory({name: parts[name] for name in PARTS}, moment, host)
 
 

@@ -27,7 +27,7 @@ from tests.cpu.conftest import chats, write_rows
 from tests.faults.conftest import child, logs, over, supervisor
 from tests.zygote import Zygote
 
-STEPS = 60
+STEPS = 40
 
 
 @pytest.fixture(scope="module")
