@@ -82,14 +82,30 @@ def submit(
 ) -> tuple[Run, bool]:
     """Start a run, and whether it is new: the same draft never starts two, however often and from wherever it comes.
 
-    Raises FactoryError with everything that is wrong. `anyway` starts a job for which memory will hardly do.
+    Raises FactoryError with everything that is wrong, and for a draft that was started with another job: its run is not
+    what is asked for, and a second one not what a draft's id promises. `anyway` starts a job for which memory will
+    hardly do.
     """
     open_home(settings.home, force=settings.force_home)
     if draft is None:
         return _start(text, settings, machine, None, anyway), True
     with locked(settings.home / "submit.lock"):  # across servers and threads alike
         known = control.run_of_draft(settings.home, draft)
-        return (known, False) if known else (_start(text, settings, machine, draft, anyway), True)
+        if known is None:
+            return _start(text, settings, machine, draft, anyway), True
+        if not _is_job_of(known, text):
+            words = f"This draft was started as run {known.id} with another job; start the changed one as a new draft."
+            raise refuse("draft_taken", words, field="draft", value=draft, run=known.id)
+        return known, False
+
+
+def _is_job_of(run: Run, text: str) -> bool:
+    """Whether a text means the job that a run was started from; blanks and comments mean nothing."""
+    try:
+        written = run.job_yaml.read_text("utf-8")
+    except FileNotFoundError:  # thrown away this very moment
+        return True
+    return text == written or (understood(text) or text) == understood(written)
 
 
 def _start(text: str, settings: Settings, machine: Machine, draft: str | None, anyway: bool) -> Run:

@@ -49,10 +49,10 @@ class Board:
         )
 
     def _address(self) -> str:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             text = self.log.read_text("utf-8")
-            if match := re.search(r"http://\S+", text):
+            if match := re.search(r"http://\S+(?=\s)", text):
                 return match[0]
             assert self.process.poll() is None, text
             time.sleep(0.05)

@@ -20,6 +20,8 @@ train: {max_steps: 1, batch_size: 1, gradient_accumulation: 1, save_steps: 1}
 evaluate: {prompts: [x], max_new_tokens: 1}
 """
 CANARIES = (HF_CANARY, KEY_CANARY)
+pytestmark = pytest.mark.timeout(900)
+"""The first of them waits for a real run."""
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,7 @@ def run(board) -> dict[str, object]:
     answer = board.client.post("/api/jobs/submit", json={"yaml": JOB})
     assert answer.status_code == 201, answer.text
     id, words = answer.json()["run"]["id"], set()
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         for process in psutil.process_iter():
             try:

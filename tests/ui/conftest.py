@@ -53,11 +53,11 @@ class Board:
         command = [sys.executable, "-m", "core.cli", "board", "--no-token", "--port", str(self.port)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             assert self._process.poll() is None, self.log.read_text("utf-8")
             try:
-                with urllib.request.urlopen(f"{self.url()}api/health", timeout=2):
+                with urllib.request.urlopen(f"{self.url()}api/health", timeout=20):
                     return self
             except OSError:
                 time.sleep(0.1)
@@ -67,7 +67,7 @@ class Board:
         """End it; runs go on."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(sign)
-            self._process.wait(timeout=20)
+            self._process.wait(timeout=120)
 
     def url(self, path: str = "/") -> str:
         """The address of a page."""

@@ -37,7 +37,7 @@ def until(page: Page, wanted: str, seconds: float) -> None:
     )
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_first_run_survives_everything_and_a_second_is_compared_with_it(
     board: Board, page: Page, watcher: Watcher, zygote
 ):
@@ -58,7 +58,7 @@ def test_a_first_run_survives_everything_and_a_second_is_compared_with_it(
     board.end(9)
     expect(page.get_by_test_id("connection")).to_have_text("Reconnecting…")
     board.start()
-    until(page, "succeeded", 240)
+    until(page, "succeeded", 600)
     total = EPOCHS * PER_EPOCH
     page.wait_for_function(f"({STEPS}).at(-1) === {total}")
     assert page.evaluate(STEPS) == list(range(1, total + 1))
@@ -81,7 +81,7 @@ def test_a_first_run_survives_everything_and_a_second_is_compared_with_it(
     page.wait_for_function(f"({STEPS} ?? []).length > 3", timeout=120_000)
     page.get_by_test_id("stop").click()
     page.get_by_role("menuitem", name="Save and stop").click()
-    until(page, "stopped", 90)
+    until(page, "stopped", 300)
     expect(page.get_by_test_id("resume")).to_be_visible()
 
     ready(page, board.url())

@@ -49,7 +49,7 @@ class SubmitBody(JobBody):
     """A job to start."""
 
     draft: UUID | None = Field(None, strict=False)
-    """The id of the draft it was written as: the same one never starts two runs."""
+    """The id of the draft it was written as: the same one never starts two runs, and never another job."""
     anyway: bool = False
     """Start although the forecast says that memory will not do."""
 

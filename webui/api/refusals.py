@@ -20,7 +20,7 @@ NOT_FOUND = frozenset(
     "file_not_found data_file_not_found model_row_not_found trash_not_found recipe_not_found".split()
 )
 CONFLICT = frozenset(
-    "export_over export_active "
+    "export_over export_active draft_taken "
     "run_active run_not_running run_not_queued run_succeeded run_has_orphans run_ambiguous job_changed data_changed "
     "data_missing file_exists model_in_use data_in_use restore_in_the_way".split()
 )

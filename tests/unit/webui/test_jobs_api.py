@@ -120,6 +120,24 @@ def test_a_draft_is_remembered_by_the_run_itself_after_a_restart(start, home, pe
     assert (again.status_code, again.json()["run"]["id"]) == (200, id)
 
 
+def test_a_draft_that_was_started_takes_no_other_job_and_swallows_none(board, home, persona, no_start):
+    draft = str(uuid4())
+    send = lambda text: board.client.post("/api/jobs/submit", json={"yaml": text, "draft": draft})  # noqa: E731
+    first = send(JOB)
+    assert first.status_code == 201
+    same = send("# a comment means nothing\n" + JOB + "\n")
+    assert (same.status_code, same.json()["run"]["id"]) == (200, first.json()["run"]["id"])
+    refused = send(JOB + "name: changed\n")
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"], error["field"]) == (409, "draft_taken", "draft")
+    assert first.json()["run"]["id"] in error["message"] and "new draft" in error["message"]
+    assert send("stage: [").status_code == 409
+    changed = board.client.post(
+        "/api/jobs/submit", json={"yaml": JOB + "name: changed\n", "draft": str(uuid4())}
+    )
+    assert changed.status_code == 201 and len(list((home / "runs").iterdir())) == 2
+
+
 def test_a_broken_draft_id_is_refused(board, persona):
     assert board.client.post("/api/jobs/submit", json={"yaml": JOB, "draft": "../x"}).status_code == 422
 

@@ -3,6 +3,7 @@ import { api, duration, el, t, toast } from "./base.js";
 import { draft, put, sign } from "./dom.js";
 
 const RECIPE = "quickstart";
+const KEPT = "factory-first-draft";
 
 /** The card for somebody who has not trained anything yet. */
 export function welcome() {
@@ -37,6 +38,7 @@ async function begin(button) {
     const { run } = await api("/jobs/submit", { yaml: await recipe(), draft: kept() });
     location.href = `/run?id=${encodeURIComponent(run.id ?? run)}`;
   } catch (reason) {
+    if (reason.code === "draft_taken") sessionStorage.removeItem(KEPT); // the recipe is another than it was then
     toast(reason.message, "err");
     button.disabled = false;
   }
@@ -44,7 +46,7 @@ async function begin(button) {
 
 /** The same word for every try from this tab: a double click or a lost answer starts one run. */
 function kept() {
-  const word = sessionStorage.getItem("factory-first-draft") ?? draft();
-  sessionStorage.setItem("factory-first-draft", word);
+  const word = sessionStorage.getItem(KEPT) ?? draft();
+  sessionStorage.setItem(KEPT, word);
   return word;
 }

@@ -16,6 +16,9 @@ let id = null;
 /** The id under which this draft starts at most one run, in however many windows. */
 export const draftId = () => id;
 
+/** Another id for the same text: it was started before, as another job. */
+export const renew = () => { id = uuid(); };
+
 export function remember(form) {
   let known = stored().text;
   id = stored().id;

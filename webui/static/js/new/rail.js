@@ -1,6 +1,6 @@
 // The rail beside the form: whether it can start, what it will take, Start, and the job as YAML.
 import { api, bytes, duration, el, number, sentence, short, t, toast } from "../base.js";
-import { draftId, forget } from "./draft.js";
+import { draftId, forget, renew } from "./draft.js";
 import { elementOf, fixButton, jump, widgetOf } from "./marks.js";
 import { editor } from "./text.js";
 
@@ -152,6 +152,7 @@ async function begin(form, button, anyway = false) {
     forget();
     location.href = `/run?id=${encodeURIComponent(typeof run === "string" ? run : run.id)}`;
   } catch (refusal) {
+    if (refusal.code === "draft_taken") renew(); // and whoever presses Start again means a run of its own
     form.checked = { findings: refusal.findings?.length ? refusal.findings : [{ code: refusal.code, level: "error", field: refusal.field ?? null, message: refusal.message }], text: form.text };
     form.tell("findings");
     toast(refusal.message, "err");

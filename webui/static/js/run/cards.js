@@ -46,12 +46,19 @@ export class Cards {
   async retry(button, changes) {
     button.disabled = true;
     try {
-      const { run } = await api(`/runs/${this.page.id}/retry`, { changes, draft: (this.draft ??= draft()) });
+      const { run } = await api(`/runs/${this.page.id}/retry`, { changes, draft: this.draftOf(changes) });
       location.href = `/run?id=${encodeURIComponent(run.id)}`;
     } catch (reason) {
       toast(reason.message, "err");
       button.disabled = false;
     }
+  }
+
+  /** The same word for every press of the same change. */
+  draftOf(changes) {
+    const key = JSON.stringify(changes);
+    if (this.draft?.key !== key) this.draft = { key, word: draft() };
+    return this.draft.word;
   }
 
   queue() {
