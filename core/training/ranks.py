@@ -130,6 +130,10 @@ def launch(words: Sequence[str], ranks: Ranks, logs: Path) -> None:
 
     api.get_subprocess_handler = Ours
     arguments = torchrun.parse_args(list(words))
+    if arguments.standalone:
+        from core.training.loopback import stay_here
+
+        stay_here(arguments)
     arguments.max_restarts = 0  # a run goes on from its checkpoint, in a new attempt
     arguments.signals_to_handle = "SIGQUIT"  # SIGTERM is ours: torch would end the processes without a save
     count = torchrun.determine_local_world_size(arguments.nproc_per_node)

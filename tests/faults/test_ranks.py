@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import sys
 import time
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +109,8 @@ def two(tiny: str, tmp_path: Path) -> dict[str, Any]:
 def test_a_real_run_of_two_loses_one_and_goes_on_from_its_checkpoint(home: Path, two: dict[str, Any]) -> None:
     run = submit(home, two, environment=("OMP_NUM_THREADS",))
     until(run, lambda status: bool(checkpoints.complete(run)), 240)
+    heard = listening([child(run), *descendants(child(run))])
+    assert len(heard) >= 3 and all(address.is_loopback for address in heard), "the store and each one's gloo"
     victim = next(pid for pid in descendants(child(run)) if environment_of(pid).get("RANK") == "1")
     os.kill(victim, signal.SIGKILL)
     status = over(run)  # of 4000 steps: a peer that is gone is noticed
@@ -125,6 +130,31 @@ def test_a_real_run_of_two_loses_one_and_goes_on_from_its_checkpoint(home: Path,
     assert max(map(steps_of(run).count, steps_of(run))) <= 2, (
         "told once in each attempt, by the first process"
     )
+
+
+def listening(pids: list[int]) -> list[IPv4Address | IPv6Address]:
+    """The addresses at which processes listen for others, one for each socket."""
+    sockets = set()
+    for link in (link for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+            sockets.add(str(link.readlink()).removeprefix("socket:[").removesuffix("]"))
+    found: list[IPv4Address | IPv6Address] = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text("ascii").splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and words[9] in sockets:  # LISTEN
+                number = bytes.fromhex(words[1].partition(":")[0])
+                parts = [number[at : at + 4][::-1] for at in range(0, len(number), 4)]
+                found.append(ip_address(b"".join(parts)))
+    return found
+
+
+def test_a_socket_for_everybody_would_be_seen() -> None:
+    with socket.create_server(("0.0.0.0", 0)):
+        assert IPv4Address("0.0.0.0") in listening([os.getpid()])
+    if socket.has_dualstack_ipv6():
+        with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True):
+            assert IPv6Address("::") in listening([os.getpid()])
 
 
 def steps_of(run: Run) -> list[int]:
