@@ -23,7 +23,7 @@ from data.errors import FactoryError, Finding, refuse
 from data.userpath import user_path
 from webui.answering import Answering
 from webui.api import body
-from webui.api.answers import (
+from webui.api.chat_answers import (
     ChatFeedback,
     ChatLoaded,
     ChatRendered,

@@ -18,10 +18,11 @@ from data.inspect import inspect as inspect_file
 from data.inspect import rows as read_rows
 from data.look import look
 from webui import uploads
-from webui.api.answers import DataFiles, Deleted, Inspected, Previewed, RowsAnswer, Uploaded
 from webui.api.body import Body
 from webui.api.here import Here, InHere, Json
+from webui.api.run_answers import Deleted
 from webui.api.runs import as_json
+from webui.api.stock_answers import DataFiles, Inspected, Previewed, RowsAnswer, Uploaded
 from webui.jail import placed
 from webui.jobs import one_child
 

@@ -20,9 +20,9 @@ from core.runs.folder import Run
 from core.runs.result import result_card
 from core.runs.storage import read_json
 from data.errors import FactoryError, refuse
-from webui.api.answers import ExportAnswer, ExportRemoved, Exports, ResultAnswer
 from webui.api.body import Body
 from webui.api.here import Json, TheRun
+from webui.api.run_answers import ExportAnswer, ExportRemoved, Exports, ResultAnswer
 
 router = APIRouter(tags=["exports"])
 BLOCK = 1 << 20

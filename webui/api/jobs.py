@@ -15,9 +15,10 @@ from core.runs.states import read_status
 from core.runs.storage import read_json
 from data.errors import refuse
 from webui import jobs
-from webui.api.answers import Checked, Copied, Fixed, Planned, RunAnswer
+from webui.api.answers import Checked, Copied, Fixed, Planned
 from webui.api.body import Body
 from webui.api.here import Here, InHere, Json, TheRun
+from webui.api.run_answers import RunAnswer
 from webui.api.runs import as_json
 from webui.api.shown import row_of
 

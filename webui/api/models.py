@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from webui import models
-from webui.api.answers import Deleted, Models
 from webui.api.here import InHere, Json
+from webui.api.run_answers import Deleted
 from webui.api.runs import as_json
+from webui.api.stock_answers import Models
 
 router = APIRouter(tags=["models"])
 

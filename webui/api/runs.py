@@ -16,7 +16,10 @@ from core.runs.folder import Run
 from core.runs.states import read_status
 from data.errors import refuse
 from webui.api import lines, numbers
-from webui.api.answers import (
+from webui.api.body import Body
+from webui.api.detail import FILES, compared, detail
+from webui.api.here import Here, InHere, Json, TheRun
+from webui.api.run_answers import (
     Compared,
     Deleted,
     Ended,
@@ -27,9 +30,6 @@ from webui.api.answers import (
     RunDetail,
     RunRows,
 )
-from webui.api.body import Body
-from webui.api.detail import FILES, compared, detail
-from webui.api.here import Here, InHere, Json, TheRun
 from webui.api.shown import row_of
 
 router = APIRouter(tags=["runs"])
