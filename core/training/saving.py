@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from core.job.spec import ModelSpec
 from core.runs.storage import sync_file, sync_folder
 from data.errors import refuse
@@ -59,6 +61,29 @@ def _write_weights(model: Any, folder: Path, start: Path, weights: dict[str, Any
         model.save_pretrained(folder, path_initial_model_for_weight_conversion=str(start))
     else:
         model.save_pretrained(folder, selected_adapters=["default"], state_dict=weights)
+
+
+def has_other_names(model: Any, folder: Path) -> bool:
+    """Whether a model's own files in a folder hold tensors by other names, or in other pieces, than it has them.
+
+    transformers 5.17 writes some families as they always were: each expert for itself, GPT-NeoX's head as embed_out.
+    """
+    from safetensors import safe_open
+
+    names = set(model.state_dict())
+    for file in folder.glob("model*.safetensors"):
+        with safe_open(str(file), framework="pt") as content:
+            if not names.issuperset(content.keys()):
+                return True
+    return False
+
+
+def read_weights(model: Any, folder: Path) -> dict[str, Any]:
+    """All tensors of a model's own files in a folder, by the model's names and in its pieces, in fp32."""
+    read = type(model).from_pretrained(
+        folder, dtype=torch.float32, trust_remote_code=False, use_safetensors=True, local_files_only=True
+    )
+    return dict(read.state_dict())
 
 
 def save_model(

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from core.training.saving import has_other_names, read_weights
+
 COUNTERS = {"num_tokens": "_total_train_tokens", "trained_tokens": "trained_tokens"}
 """Counts of a whole run, by their name in the logs, and the attribute that holds each; trl 1.12 begins them anew."""
 
@@ -30,15 +32,20 @@ class OurTrainer:
         """Nothing: cards are an export of their own, and a checkpoint stays what resume needs."""
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """Load weights without changing their precision.
+        """Load all weights, without changing their precision.
 
+        transformers 5.17's trainer looks for a model's own names in the files and passes over what has others there,
+        with a warning: a mixture of experts would go on with the base's experts.
         peft 0.21 loads an adapter in fp32, while trl trains one beside a quantised base in bf16: a resumed run would
         go on with other numbers. Can go when peft's load_adapter keeps the precision of a loaded adapter.
         """
         trainer: Any = self
         self._count_on(resume_from_checkpoint)
         kept = {name: parameter.dtype for name, parameter in trainer.model.named_parameters()}
-        super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
+        if has_other_names(trainer.model, Path(resume_from_checkpoint)):
+            trainer.model.load_state_dict(read_weights(trainer.model, Path(resume_from_checkpoint)))
+        else:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
         for name, parameter in trainer.model.named_parameters():
             if parameter.dtype != kept.get(name, parameter.dtype):
                 parameter.data = parameter.data.to(kept[name])

@@ -19,7 +19,7 @@ def make(
     base: str | None = None,
     fault: str | None = None,
 ) -> dict[str, Any]:
-    """Export in this process; the export as JSON with the exit code. `fault` is the name of one of FAULTS."""
+    """Export in this process; the export as JSON with the exit code. `fault` is the name of one of FAULTS or OTHERS."""
     from core.training.exporting import main
 
     exports._spawn = lambda *given: None  # type: ignore[assignment] - this process ends with the test
@@ -37,7 +37,7 @@ def _plant(fault: str) -> None:
     """Let the named fault happen to the folder just before it is looked at."""
     from core.training.export import card, gguf_check, merged_folder, ollama_folder, peft_folder
 
-    damage = FAULTS[fault]
+    damage = {**FAULTS, **OTHERS}[fault]
 
     def before(module: Any, name: str, folder_of: Callable[..., Path]) -> None:
         plain = getattr(module, name)
@@ -167,6 +167,8 @@ FAULTS: dict[str, Callable[[Path], None]] = {
     "card:image": lambda folder: (folder / "curves.png").write_bytes(b"\x89PNG\r\n\x1a\nbroken"),
 }
 """What happens to the finished folder before it is verified; named by target and part."""
+OTHERS = {"merged:expert": _zero("model.safetensors", "layers.1.block_sparse_moe.experts.3.w1")}
+"""Faults of models that the shared runs are not."""
 
 
 def model_with(folder: str, architecture: str, **more: Any) -> str:

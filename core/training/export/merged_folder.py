@@ -11,6 +11,7 @@ from core.training.export.reader import logits_of
 from core.training.export.source import DTYPES, NAMES
 from core.training.export.verify import (
     TOLERANCE,
+    as_written,
     ask,
     check_generation,
     check_keys,
@@ -28,7 +29,7 @@ def make_merged(work: Work) -> list[str]:
     model, reference = merged_model(work, dtype)
     write(work, model, shard_size=getattr(work.spec, "shard_size", 5.0))
     work.phase("comparing every tensor", 0.6)
-    tensors = check_tensors(work.folder, dict(model.state_dict()))
+    tensors = check_tensors(work.folder, as_written(model))
     del model  # the reader needs the memory
     return [tensors, *read_back(work, NAMES[dtype], reference)]
 

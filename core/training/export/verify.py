@@ -80,6 +80,17 @@ def check_logits(expected: list[Any], found: list[Any], tolerance: float, reader
     return f"logits through {reader} (difference {difference:.1e} standard deviations, {tolerance:g} allowed)"
 
 
+def as_written(model: Any) -> dict[str, Any]:
+    """The model's tensors by the names, and in the pieces, that its family has in files.
+
+    transformers 5.17 holds the experts of a layer as one tensor, and calls GPT-NeoX's head as other heads; what it
+    writes has the names and pieces that every other program knows.
+    """
+    from transformers.core_model_loading import revert_weight_conversion
+
+    return dict(revert_weight_conversion(model, dict(model.state_dict())))
+
+
 def check_tensors(folder: Path, expected: Mapping[str, Any]) -> str:
     """Every tensor in the safetensors files of a folder, bit by bit. Raises FactoryError naming the first that differs.
 

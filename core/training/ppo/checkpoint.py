@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
+from core.training.saving import has_other_names, read_weights
+
 
 def save(
     folder: Path, *, policy: Any, value: Any, tokenizer: Any, optimizer: Any, scheduler: Any, state: Any
@@ -52,7 +54,8 @@ def load_policy(folder: Path, policy: Any) -> None:
 
 
 def _load_weights(folder: Path, model: Any) -> None:
-    outcome = model.load_state_dict(_tensors(folder), strict=False)
+    tensors = read_weights(model, folder) if has_other_names(model, folder) else _tensors(folder)
+    outcome = model.load_state_dict(tensors, strict=False)
     tied = set(model.all_tied_weights_keys)
     _complete(folder, [name for name in outcome.missing_keys if name not in tied], outcome.unexpected_keys)
 
