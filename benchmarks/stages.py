@@ -1,7 +1,8 @@
 """Every stage beside a hand-written trl script with the same settings: CPU-seconds of the training steps, and ratios.
 
 `python benchmarks/stages.py [--steps 8]` with a random Llama of 10 M weights and rows of uneven length. CPU-seconds
-inside Trainer.training_step (generation included), because other work on a machine does not count in them.
+inside Trainer.training_step (generation included), because other work on a machine does not count in them. ppo, whose
+loops have no such function, is run twice, with three times as many updates the second time: the difference is updates.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def rows_of(stage: str, count: int) -> list[dict[str, Any]]:
             made.append(
                 {"prompt": asked, "completion": answer if number % 2 else worse, "label": bool(number % 2)}
             )
-        elif stage in ("grpo", "rloo"):
+        elif stage in ("grpo", "rloo", "ppo"):
             made.append({"prompt": asked, "answer": str(number)})
         else:
             made.append({"prompt": asked, "chosen": answer, "rejected": worse})
@@ -72,6 +73,17 @@ def timed(target: str, arguments: dict[str, Any]) -> dict[str, float]:
     return spent
 
 
+def whole(target: str, arguments: dict[str, Any]) -> float:
+    """Run `module:function` in this process; all its CPU-seconds."""
+    import importlib
+
+    module, name = target.split(":")
+    began = time.process_time()
+    with Path("/dev/null").open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        getattr(importlib.import_module(module), name)(**arguments)
+    return time.process_time() - began
+
+
 def save_middle(folder: str) -> str:
     """A random Llama of about 10 M weights with the tests' tokenizer."""
     from tests.tiny import save_tiny
@@ -84,7 +96,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument(
-        "--stages", nargs="*", default=["sft", "pretrain", "reward", "dpo", "kto", "orpo", "grpo", "rloo"]
+        "--stages",
+        nargs="*",
+        default=["sft", "pretrain", "reward", "dpo", "kto", "orpo", "grpo", "rloo", "ppo"],
     )
     options = parser.parse_args()
     from tests.cpu.jobs import GENERATION, TIGHT
@@ -101,6 +115,9 @@ def main() -> None:
             data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
             template = folder / f"{stage}.jinja"
             template.write_text(GENERATION if stage == "sft" else TIGHT, "utf-8")
+            if stage == "ppo":
+                tell(stage, *updates(zygote, model, data, template, folder, options.steps))
+                continue
             ours = zygote.call(
                 "benchmarks.stages:timed",
                 target="tests.cpu.jobs:train",
@@ -114,9 +131,48 @@ def main() -> None:
                 target=f"tests.cpu.jobs:{peer(stage)}",
                 arguments=peer_arguments(stage, model, rows, folder, options.steps),
             )
-            mine, peer_cpu = ours["cpu"] / ours["steps"], theirs["cpu"] / theirs["steps"]
-            print(f"{stage:10}{mine:14.3f}{peer_cpu:14.3f}{peer_cpu / mine:12.2f}", flush=True)
+            tell(stage, ours["cpu"] / ours["steps"], theirs["cpu"] / theirs["steps"])
     zygote.close()
+
+
+def tell(stage: str, mine: float, peer_cpu: float) -> None:
+    """A line of the table."""
+    print(f"{stage:10}{mine:14.3f}{peer_cpu:14.3f}{peer_cpu / mine:12.2f}", flush=True)
+
+
+def updates(
+    zygote: Any, model: str, data: Path, template: Path, folder: Path, steps: int
+) -> tuple[float, float]:
+    """CPU-seconds of an update of ppo, ours and trl's: 8 prompts, 48 tokens an answer, a reward model of one step."""
+    judge = folder / "judge.jsonl"
+    judge.write_text("".join(json.dumps(row) + "\n" for row in rows_of("reward", 16)), "utf-8")
+    asked = job("reward", model, judge, template, 1)
+    trained = zygote.call("tests.cpu.jobs:train", job=asked, home=str(folder / "judge"))
+    reward = f"{trained['run']}/model"
+    prompts = [row["prompt"][0]["content"] for row in rows_of("ppo", 120)]
+    spent: dict[str, list[float]] = {"ours": [], "trl": []}
+    for count in (steps, 3 * steps):
+        mine = job("ppo", model, data, template, count)
+        mine["stage"] |= {"max_completion_length": 48}
+        mine["rewards"] = [{"name": "model", "source": reward}]
+        call = {"job": mine, "home": str(folder / f"ppo-{count}")}
+        spent["ours"].append(
+            zygote.call("benchmarks.stages:whole", target="tests.cpu.jobs:train", arguments=call)
+        )
+        settings = {
+            "per_device_train_batch_size": 8,
+            "learning_rate": 1e-4,
+            "lr_scheduler_type": "linear",
+            "warmup_steps": 0,
+            "response_length": 48,
+            "total_episodes": count * 8,
+        }
+        script = {"model": model, "reward": reward, "prompts": prompts, "settings": settings, "lora": None}
+        call = {**script, "out": str(folder / f"ppo-trl-{count}")}
+        spent["trl"].append(
+            zygote.call("benchmarks.stages:whole", target="tests.cpu.jobs_ppo:plain_trl_ppo", arguments=call)
+        )
+    return tuple((many - few) / (2 * steps) for few, many in spent.values())  # type: ignore[return-value]
 
 
 def job(stage: str, model: str, data: Path, template: Path, steps: int) -> dict[str, Any]:
