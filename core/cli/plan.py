@@ -105,7 +105,12 @@ def _forecast(plan: Plan) -> Iterator[str]:
     moment = "" if told.measured else f", fullest while {_MOMENTS.get(told.moment, told.moment)}"
     lines = [f"Forecast{moment}"]
     rows = [(PARTS[name], byte_size(size)) for name, size in told.memory.items() if size and name in PARTS]
-    lines += ["  " + line for line in table([*rows, ("memory", needed)]).splitlines()]
+    rows.append(("memory", needed))
+    if told.host:
+        rows.append(
+            ("beside", f"{byte_size(told.host)} of {byte_size(told.host_available)} in the machine's memory")
+        )
+    lines += ["  " + line for line in table(rows).splitlines()]
     facts = {"time": _time(told), "disk": _disk(told)}
     if told.change:
         facts["to fit"] = "  ".join(f"-o {name}={_shown(value)}" for name, value in told.change.items())

@@ -18,7 +18,7 @@ from core.job.choose import settled
 from core.job.engine_checks import engine_findings
 from core.job.exports import export_bytes
 from core.job.exports import findings as export_findings
-from core.job.forecast import Forecast, disk_bytes, forecast
+from core.job.forecast import Forecast, disk_bytes, forecast, judge
 from core.job.hardware_checks import hardware_findings
 from core.job.launcher_checks import elsewhere, launcher_findings, machine_of
 from core.job.machine import CHECKOUT, Machine, disk_free, installed
@@ -75,7 +75,7 @@ def check(job: JobSpec, machine: Machine, home: Path, *, full: bool = False) -> 
 
 def insisted(findings: list[Finding]) -> list[Finding]:
     """The findings without the forecast's refusal, for somebody who wants to try anyway."""
-    return [one for one in findings if one.code != "memory_too_small"]
+    return [one for one in findings if one.code not in ("memory_too_small", "host_memory_too_small")]
 
 
 def refuse_errors(findings: list[Finding]) -> None:
@@ -299,6 +299,7 @@ def _memory(case: Case) -> Iterator[Finding]:
     if case.shape is None or case.lengths is None or elsewhere(case.job):
         return
     told = forecast(case.resolved, case.shape, case.machine, case.home, lengths=case.lengths)
+    yield from _host_memory(case, told)
     if told.verdict == "fits":
         return
     where = "this machine" if told.device == "cpu" else told.device
@@ -314,6 +315,26 @@ def _memory(case: Case) -> Iterator[Finding]:
         yield Finding("memory_tight", text, "warning", field, params=_sizes(told), fix=told.change)
     else:
         yield Finding("memory_too_small", text, "error", field, params=_sizes(told), fix=told.change)
+
+
+def _host_memory(case: Case, told: Forecast) -> Iterator[Finding]:
+    """Whether the machine's own memory holds what lies there instead of on the devices."""
+    verdict = judge(told.host, told.host_available)
+    if not told.host or verdict == "fits":
+        return
+    offload = case.job.hardware.offload
+    field, what = ("hardware.offload", "states") if offload else ("engine.checkpointing", "activations")
+    less = "more devices without offload" if offload else "engine.checkpointing plain"
+    text = (
+        f"The job keeps about {byte_size(told.host)} of {what} in the machine's memory ({field}), and this machine has "
+        f"{byte_size(told.host_available)}; take {less}, an adapter, a smaller model or a machine with more."
+    )
+    sizes = {"needed": told.host, "available": told.host_available}
+    fix = None if offload else {"engine.checkpointing": "plain"}
+    if verdict == "tight":
+        yield Finding("host_memory_tight", text, "warning", field, params=sizes, fix=fix)
+    else:
+        yield Finding("host_memory_too_small", text, "error", field, params=sizes, fix=fix)
 
 
 def _sizes(told: Forecast) -> dict[str, Any]:

@@ -88,20 +88,22 @@ def choose(
         reason = "engine trl: nothing of the model is on this machine yet to forecast its memory from."
         return Choice(_with(job, "trl"), reason)
     found = list(_ways(job, machine, shape, lengths, here))
-    found = found or [Way(_with(job, "trl"), machine, shape, lengths, here)]
+    found = [
+        _by_unsloth(way, here) for way in found or [Way(_with(job, "trl"), machine, shape, lengths, here)]
+    ]
     fitting = next((way for limit in ("fits", "tight") for way in found if way.verdict == limit), None)
     if fitting is None:
         return _too_large(min(found, key=lambda way: way.share), found[0])
-    if fitting.alone and (against := _against_unsloth(fitting, here)) is None:
+    if fitting.job.engine.name == "unsloth":
         return _unsloth(fitting)
     if fitting.alone:
-        return Choice(fitting.job, f"engine trl: {fitting.words}; {against}.")
+        return Choice(fitting.job, f"engine trl: {fitting.words}; {_against_unsloth(fitting, here)}.")
     return _shared(fitting, found[0])
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to run a job on engine trl, with what the forecast says of it."""
+    """One way to run a job, with what the forecast says of it."""
 
     job: JobSpec
     machine: Machine
@@ -212,6 +214,13 @@ def _with(job: JobSpec, engine: str) -> JobSpec:
     return job.model_copy(update={"engine": ENGINES.named(engine).Spec()})
 
 
+def _by_unsloth(way: Way, here: Collection[str]) -> Way:
+    """The same way with engine unsloth, judged by its memory, where it would train this; else the way as it is."""
+    if not way.alone or _against_unsloth(way, here) is not None:
+        return way
+    return replace(way, job=_with(way.job, "unsloth"))
+
+
 def _against_unsloth(way: Way, here: Collection[str]) -> str | None:
     """Why Unsloth does not train this, in words; None when it does."""
     job, unsloth = way.job, engine_module("unsloth")
@@ -235,7 +244,7 @@ def _against_unsloth(way: Way, here: Collection[str]) -> str | None:
 
 def _unsloth(way: Way) -> Choice:
     reason = f"engine unsloth: {way.words}, and it trains adapters on one GPU in less time and memory than TRL alone."
-    return Choice(_with(way.job, "unsloth"), reason)
+    return Choice(way.job, reason)
 
 
 def _shared(way: Way, plainest: Way) -> Choice:

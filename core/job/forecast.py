@@ -53,6 +53,10 @@ class Forecast(BaseModel):
     """Memory of the smallest device asked for."""
     device: str
     """cpu, or the GPU's name."""
+    host: int = 0
+    """What lies in the memory of each machine beside what its devices hold: offloaded states, moved activations."""
+    host_available: int = 0
+    """Memory of this machine."""
     verdict: Verdict
     change: dict[str, Any] | None = None
     """The cheapest change of the job that fits, where it does not."""
@@ -116,6 +120,8 @@ def forecast(
         moment=needed.moment,
         available=available,
         device=device,
+        host=round(needed.host / job.hardware.nodes),
+        host_available=machine.memory,
         verdict=verdict,
         change=change,
         lengths=lengths.source if lengths else "longest",
@@ -155,7 +161,8 @@ def measured(told: Forecast, seen: Mapping[str, Any], *, steps: int | None, mean
 
 def place_of(job: JobSpec, machine: Machine) -> Place:
     """Where a job runs, by the rules of core.training.model and core.training.arguments."""
-    return Place(gpu=machine.has_gpu, half=bool(half_of(job, machine)), strategy=strategy_of(job))
+    room = device_of(job, machine)[0]
+    return Place(machine.has_gpu, bool(half_of(job, machine)), strategy_of(job), room)
 
 
 def half_of(job: JobSpec, machine: Machine) -> str:

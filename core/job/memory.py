@@ -157,6 +157,8 @@ class Place:
     half: bool = False
     """Whether arithmetic is in 16 bits."""
     strategy: Strategy = Strategy()
+    room: float = math.inf
+    """Bytes of one device, where that decides how much is done at once."""
 
 
 PAIRS = ("dpo", "orpo", "reward")
@@ -186,11 +188,28 @@ LOGITS_COPIES_DPO = 3.5
 """Of the longest answers; less is kept where answers differ in length, which most do. Fitted."""
 
 
+# Read in Unsloth 2026.10.9 and its unsloth_zoo; not measured, as no GPU was there.
+UNSLOTH_LOGIT = 16
+"""Bytes it counts for a token's logit in its fused loss (fused_losses/cross_entropy_loss.py, _CE_BYTES_PER_LOGIT)."""
+UNSLOTH_LOGITS = 4 * GIB
+"""Most that its fused loss takes at once, and at most half of what is free as the first batch ends (same file)."""
+UNSLOTH_KEPT = 2 * MIB
+"""A block's input up to so large stays on the device (gradient_checkpointing.py, MINIMUM_SIZE)."""
+
+
 def memory(job: JobSpec, shape: ModelShape, batch: Batch, place: Place) -> Memory:
     """The memory a resolved job takes at its fullest on one device."""
     states, host = _states(job, shape, place)
     activations = _activations(job, shape, batch, place)
-    logits = _logits(job, shape, batch, place)
+    few_bits = job.method.name == "qlora" or job.stage.name == "ppo"
+    framework = GPU_FRAMEWORK if place.gpu else CPU_FRAMEWORK + few_bits * CPU_FEW_BITS
+    if by_unsloth(job, place):
+        host += _moved_inputs(job, shape, batch)
+        # Its fused loss looks once at what is free, in the first batch: nothing of the optimizer is there yet.
+        free = place.room - framework - states["weights"] - states["copies"] - activations
+        logits = _unsloth_logits(job, shape, batch, place, free)
+    else:
+        logits = _logits(job, shape, batch, place)
     moments = {
         "forward": {"gradients": _kept_gradients(job, states), "activations": activations, "logits": logits},
         "backward": {"gradients": states["gradients"], **_late(job, shape, batch, place, activations)},
@@ -198,9 +217,13 @@ def memory(job: JobSpec, shape: ModelShape, batch: Batch, place: Place) -> Memor
     }
     moment = max(moments, key=lambda name: sum(moments[name].values()))
     parts = {**dict.fromkeys(PARTS, 0.0), **states, "gradients": 0.0, **moments[moment]}
-    few_bits = job.method.name == "qlora" or job.stage.name == "ppo"
-    parts["framework"] = GPU_FRAMEWORK if place.gpu else CPU_FRAMEWORK + few_bits * CPU_FEW_BITS
+    parts["framework"] = framework
     return Memory({name: parts[name] for name in PARTS}, moment, host)
+
+
+def by_unsloth(job: JobSpec, place: Place) -> bool:
+    """Whether Unsloth's kernels and losses do the work: on a GPU; on a CPU it falls back to the libraries' own."""
+    return job.engine.name == "unsloth" and place.gpu
 
 
 def trained_weights(job: JobSpec, shape: ModelShape) -> int:
@@ -259,7 +282,9 @@ def _states(job: JobSpec, shape: ModelShape, place: Place) -> tuple[dict[str, fl
         states["weights"] += 2 * 2 * shape.largest_layer  # one layer gathered while the next arrives
     host = 0.0
     if strategy.offload:
-        host = states.pop("optimizer") * strategy.devices
+        # DeepSpeed's estimators with cpu_offload, without their spare half: beside the optimizer's states an fp32
+        # copy and a gradient of every trained weight, and with stage 3 the weights.
+        host = (optimizer_bytes(job.train.optimizer) + 8.0) * trained
         states["optimizer"] = 0.0
         if strategy.name == "deepspeed-3":
             host += own
@@ -302,6 +327,8 @@ def block_bytes(job: JobSpec, shape: ModelShape, place: Place, length: int) -> f
     adapter = job.method.name in ADAPTERS
     small = 2 if place.half else 4
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    if adapter and by_unsloth(job, place):
+        return (4 * shape.hidden + 2 * query + 2 * key + 2 * shape.intermediate) * small
     norms = (
         (2 if adapter else 4) * shape.hidden * 4
     )  # computed in fp32; scaled states only where the scale is trained
@@ -319,15 +346,27 @@ def _activations(job: JobSpec, shape: ModelShape, batch: Batch, place: Place) ->
     if job.method.name == "freeze":
         blocks = min(blocks, job.method.layers)  # type: ignore[attr-defined]
     if job.train.gradient_checkpointing:
-        kept = (
-            shape.hidden * (2 if place.half else 4) * shape.layers
-        )  # the input of every block, and one block whole
-        return slack * batch.tokens * (kept + one)
+        inputs = shape.layers if not _moved_inputs(job, shape, batch) or not place.gpu else 3
+        kept = shape.hidden * (2 if place.half else 4) * inputs
+        return slack * batch.tokens * (kept + one)  # the input of every block, and one block whole
     return slack * batch.tokens * one * blocks
 
 
+def _moved_inputs(job: JobSpec, shape: ModelShape, batch: Batch) -> float:
+    """Bytes in the machine's memory of the blocks' inputs that Unsloth's checkpointing moves there, in 16 bits.
+
+    All but the last block's, each in page-locked memory, which torch hands out in powers of two; on the device stay
+    that one and two on their way (unsloth_zoo, gradient_checkpointing.py: CPU_BUFFERS, GPU_BUFFERS, GPU_BUFFERS_B).
+    """
+    ours = job.engine.name == "unsloth" and job.engine.checkpointing == "unsloth"  # type: ignore[attr-defined]
+    one = 2.0 * batch.tokens * shape.hidden
+    if not ours or not job.train.gradient_checkpointing or one <= UNSLOTH_KEPT:
+        return 0.0
+    return (shape.layers - 1) * 2.0 ** math.ceil(math.log2(one))
+
+
 def _cpu_slack(job: JobSpec) -> float:
-    if job.method.name == "lora" and job.train.fused and not job.method.dropout:  # type: ignore[attr-defined]
+    if job.method.name == "lora" and _fused(job) and not job.method.dropout:  # type: ignore[attr-defined]
         return CPU_SLACK_FUSED
     return CPU_SLACK.get(job.method.name, CPU_SLACK_OTHERS)
 
@@ -350,11 +389,23 @@ def _logits(job: JobSpec, shape: ModelShape, batch: Batch, place: Place) -> floa
     if stage.name == "reward":
         return 0.0
     if stage.name in ("sft", "pretrain") and getattr(stage, "loss", "nll") == "nll":
-        copies = LOGITS_COPIES_FUSED if job.train.fused and not place.gpu else LOGITS_COPIES
+        copies = LOGITS_COPIES_FUSED if _fused(job) and not place.gpu else LOGITS_COPIES
         return CHUNK * shape.vocab * 4.0 * copies
     length = batch.answers or batch.longest
     copies = LOGITS_COPIES_DPO if stage.name == "dpo" and not place.gpu else LOGITS_COPIES
     return batch.rows * length * shape.vocab * ((2 if place.half else 4) + 4.0 * (copies - 1))
+
+
+def _fused(job: JobSpec) -> bool:
+    """Whether our shortcuts stand in for the libraries' ways; Unsloth brings its own."""
+    return job.train.fused and job.engine.name != "unsloth"
+
+
+def _unsloth_logits(job: JobSpec, shape: ModelShape, batch: Batch, place: Place, free: float) -> float:
+    """Logits in Unsloth's fused loss: as many at once as it gives room to; its dpo and grpo are taken to be TRL's."""
+    if job.stage.name not in ("sft", "pretrain"):
+        return _logits(job, shape, batch, place)
+    return min(batch.tokens * shape.vocab * float(UNSLOTH_LOGIT), UNSLOTH_LOGITS, max(0.0, free) / 2)
 
 
 def _generating(job: JobSpec, shape: ModelShape, batch: Batch, place: Place) -> dict[str, float]:

@@ -77,9 +77,9 @@ SITUATIONS: list[tuple[tuple[str, ...], str, tuple[str, ...], tuple[Any, ...], s
     (("135m", "ppo", "full"), "0", ALL, ("trl", None, None, False), "without a GPU"),
     (("1b", "sft", "lora", "hardware: {devices: 2}"), "0", ALL, ("trl", 2, None, False), "ddp on 2 CPU proc"),
     # one GPU
-    (("8b", "sft", "lora"), "1x24", ALL, ("unsloth", None, None, False), "21.4 GiB of one GPU's 24.0 GiB"),
+    (("8b", "sft", "lora"), "1x24", ALL, ("unsloth", None, None, False), "21.2 GiB of one GPU's 24.0 GiB"),
     (("8b", "sft", "lora"), "1x24", TRL, ("trl", None, None, False), "factory env install unsloth"),
-    (("8b", "sft", "qlora"), "1x16", UNSLOTH, ("unsloth", None, None, False), "11.8 GiB"),
+    (("8b", "sft", "qlora"), "1x16", UNSLOTH, ("unsloth", None, None, False), "12.4 GiB"),
     (("70b", "sft", "qlora"), "1x80", ALL, ("unsloth", None, None, False), "70.6 billion weights"),
     (("8b", "dpo", "qlora"), "1x80", ALL, ("unsloth", None, None, False), "dpo with qlora"),
     (("8b", "grpo", "lora"), "1x80", ALL, ("unsloth", None, None, False), "grpo with lora"),
@@ -93,8 +93,8 @@ SITUATIONS: list[tuple[tuple[str, ...], str, tuple[str, ...], tuple[Any, ...], s
     (("8b", "sft", "lora"), "8x80", ALL, ("unsloth", None, None, False), "one GPU's 80.0 GiB"),
     (("8b", "sft", "full"), "8x80", ALL, ("trl", 8, "deepspeed-2", False), "58.3 GiB of each GPU's 80.0 GiB"),
     (("8b", "sft", "full"), "8x80", UNSLOTH, ("trl", 8, "fsdp2", False), "factory env install deepspeed"),
-    (("70b", "sft", "lora"), "8x80", ALL, ("trl", 8, "deepspeed-3", False), "151 GiB without sharing"),
-    (("70b", "sft", "full"), "8x80", ALL, ("trl", None, None, False), "of the machine's 512 GiB"),
+    (("70b", "sft", "lora"), "8x80", ALL, ("trl", 8, "deepspeed-3", False), "138 GiB without sharing"),
+    (("70b", "sft", "full"), "8x80", ALL, ("trl", None, None, False), "the smallest takes 155 GiB of each"),
     (("70b", "sft", "qlora"), "4x24", ALL, ("trl", None, None, False), "no way of doing sft with qlora"),
     # what the user set stays
     (("8b", "sft", "lora", "hardware: {devices: 4}"), "8x80", ALL, ("trl", 4, None, False), "ddp on 4 GPUs"),
@@ -176,6 +176,15 @@ def test_engines_that_the_field_takes_for_large_reinforcement_learning_are_named
         (planned,),
     )
     assert "is planned here" in found.reason
+
+
+def test_states_that_the_machines_own_memory_cannot_hold_are_no_way_out():
+    """Alone on a GPU of 80 GiB full training of 8 billion weights fits only with offload: 16 bytes a weight there."""
+    found = [
+        choose(job("sft", "full"), machine("1x80", memory), shape("8b"), None, ALL) for memory in (64, 512)
+    ]
+    assert [one.job.hardware.offload for one in found] == [False, True]
+    assert "no way of doing sft with full training" in found[0].reason
 
 
 def test_without_the_models_files_there_is_no_forecast_and_plain_trl():

@@ -17,8 +17,10 @@ from core.job.load import parse_job
 from core.job.machine import Gpu, Machine
 from core.job.memory import (
     MIXED,
+    Memory,
     Place,
     Strategy,
+    block_bytes,
     deepspeed_estimate,
     frozen_copies,
     heaviest_batch,
@@ -317,6 +319,68 @@ def test_absurd_values_are_refused_by_arithmetic_with_the_change(text, tmp_path)
 
 
 # Refusal before a start
+
+
+UNSLOTH = "engine: unsloth\ntrain: {gradient_checkpointing: true}\nmethod: lora"
+"""Two rows of 2048 tokens: an input of a block has 32 MiB in 16 bits, a power of two."""
+
+
+def unsloth(text: str = UNSLOTH, room: float = 80 * GIB) -> Memory:
+    asked = job(text, stage="{name: sft, max_length: 2048}", gpu=True)
+    asked = asked.model_copy(update={"train": asked.train.model_copy(update={"batch_size": 2})})
+    return memory(asked, llama(), heaviest_batch(asked), Place(gpu=True, half=True, room=room))
+
+
+def test_unsloth_keeps_the_inputs_of_blocks_in_the_machines_memory():
+    moved, plain = unsloth(), unsloth(UNSLOTH.replace("unsloth", "{name: unsloth, checkpointing: plain}"))
+    trl = unsloth(UNSLOTH.replace("unsloth", "trl"))
+    assert moved.host == 31 * 32 * MIB and plain.host == trl.host == 0.0
+    held = [one.parts["activations"] for one in (moved, plain, trl)]
+    assert plain.parts["activations"] - moved.parts["activations"] == pytest.approx(1.1 * 29 * 32 * MIB)
+    assert held == sorted(held), "its blocks keep less than peft's"
+
+
+def test_unsloths_adapters_keep_what_their_kernels_save():
+    """Inputs of norms and projections; queries and attention's answer; keys and values; two of the MLP's."""
+    asked = job("method: lora\nengine: unsloth", gpu=True)
+    place = Place(gpu=True, half=True)
+    assert block_bytes(asked, llama(), place, 2048) == 2 * (4 * 4096 + 2 * 4096 + 2 * 1024 + 2 * 14336)
+    cpu, other = Place(gpu=False), job("method: lora")
+    assert block_bytes(asked, llama(), cpu, 2048) == block_bytes(other, llama(), cpu, 2048), (
+        "no kernels there"
+    )
+
+
+def test_unsloths_loss_takes_half_of_what_is_free_and_never_more_than_4_gib():
+    wide, narrow = unsloth(room=80 * GIB).parts, unsloth(room=20 * GIB).parts
+    assert wide["logits"] == 4 * GIB
+    held = sum(narrow[name] for name in ("weights", "activations", "framework"))
+    assert narrow["logits"] == pytest.approx((20 * GIB - held) / 2)
+    assert unsloth(room=10 * GIB).parts["logits"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gib", "told"),
+    [(1, ("host_memory_too_small", "error")), (2.1, ("host_memory_tight", "warning")), (64, None)],
+)
+def test_offload_that_the_machines_own_memory_cannot_hold_is_refused(tmp_path, gib, told):
+    """16 bytes for each of the 135 million weights, as DeepSpeed estimates: 2 GiB."""
+    rows, memory = _rows(tmp_path / "rows.jsonl", 40), int(gib * GIB)
+    card = Gpu(0, "GPU", 80 * GIB, 80 * GIB, 8.0, "1")
+    here = Machine("Linux", "3.11", cores=8, memory=memory, memory_free=memory, gpus=(card,))
+    asked = parse_job(
+        f"model: smollm2-135m\ndata: {rows}\nstage: sft\nmethod: full\n"
+        "hardware: {devices: 1, strategy: deepspeed-2, offload: true}\n"
+    )
+    found = [one for one in check(asked, here, tmp_path / "home") if one.code.startswith("host_memory")]
+    assert [(one.code, one.level) for one in found] == ([told] if told else [])
+    for one in found:
+        assert "about 2.0 GiB of states in the machine's memory (hardware.offload)" in one.message
+        assert one.field == "hardware.offload" and one.params == {
+            "needed": 16 * smollm().parameters,
+            "available": memory,
+        }
+        assert bool(insisted([one])) == (one.level == "warning")
 
 
 def _rows(path: Path, characters: int) -> Path:

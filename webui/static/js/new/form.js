@@ -4,7 +4,7 @@ import { same } from "./typed.js";
 
 const CHECK_AFTER = 350;
 const COUNT_AFTER = 1500;
-const SIZES = ["memory_too_small", "disk_too_small", "disk_full"];
+const SIZES = ["memory_too_small", "host_memory_too_small", "disk_too_small", "disk_full"];
 
 export class Form extends EventTarget {
   constructor(made) {

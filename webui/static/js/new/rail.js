@@ -52,7 +52,7 @@ export function rail(form) {
 }
 
 /** A forecast can be wrong; whoever knows better may start all the same. */
-const onlyTooLarge = (errors) => errors.length > 0 && errors.every((one) => one.code === "memory_too_small");
+const onlyTooLarge = (errors) => errors.length > 0 && errors.every((one) => one.code.endsWith("memory_too_small"));
 
 const homeless = (form, one) => one.code !== "missing_field" && !elementOf(widgetOf(form, one.field)) && !(one.field?.split("[")[0] in form.made.lists);
 
