@@ -16,11 +16,14 @@ from typing import Any
 
 import pytest
 
+from core.chat.pool import Pool
+from core.chat.speakers import of_model
 from core.job.machine import Machine
 from core.job.plan import make_plan
 from core.job.spec import JobSpec
 from core.runs import checkpoints, control, events
 from core.runs.folder import Run, list_runs
+from core.runs.process import holders_of
 from core.runs.states import read_status
 from core.runs.storage import read_json
 from tests.cpu.conftest import chats, write_rows
@@ -174,6 +177,56 @@ def test_stop_of_a_suspended_training_process_at_a_step_that_is_saved_already(
     assert_whole(run, zygote)
     told = losses(run)
     assert told == {step: loss for step, loss in undisturbed["losses"].items() if step in told}
+
+
+@pytest.mark.slow
+def test_a_helper_that_left_its_family_and_is_deaf_does_not_outlive_a_stop(
+    home: Path, job: dict[str, Any], zygote: Zygote
+) -> None:
+    run = submit(home, job, wrap=[sys.executable, "-m", "tests.faults.beside"])
+    at_step(run, 3)
+    assert len(holders_of(run.alive)) >= 2
+    control.stop(run)
+    status = over(run)
+    assert (status.state, status.record["exit"]) == ("stopped", 3), logs(run)
+    assert holders_of(run.alive) == []
+    assert_whole(run, zygote)
+
+
+@pytest.mark.slow
+def test_of_three_starts_of_a_stopped_run_one_goes_on(
+    home: Path, job: dict[str, Any], undisturbed: dict[str, Any], zygote: Zygote
+) -> None:
+    run = submit(home, job)
+    at_step(run, 3)
+    control.stop(run)
+    over(run)
+    command = [sys.executable, "-m", "core.cli", "--home", str(home), "resume", run.id, "--detach"]
+    started = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    words = [one.communicate() for one in started]
+    assert sorted(one.returncode for one in started) == [0, 2, 2], words
+    assert_nothing_lost(run, undisturbed, zygote)
+    assert read_status(run).attempt == 2
+
+
+@pytest.mark.slow
+def test_a_talk_beside_a_run_changes_nothing_of_it(
+    home: Path, job: dict[str, Any], undisturbed: dict[str, Any], tiny: str, zygote: Zygote
+) -> None:
+    run, pool, answers = submit(home, job), Pool(home, idle=0), 0
+    try:
+        at_step(run, 1)
+        speaker = of_model(tiny, home)
+        turns = [{"role": "user", "content": "What is 3 and 3?"}]
+        while not read_status(run).over:
+            for event in pool.answer(speaker, turns, {"max_tokens": 20, "temperature": 1.0, "seed": answers}):
+                answers += event["event"] == "done"
+    finally:
+        pool.close()
+    assert answers > 0
+    assert_nothing_lost(run, undisturbed, zygote)
 
 
 @pytest.mark.parametrize("phase", ["start", "loading", "preparing", "saving"])
