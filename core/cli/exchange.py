@@ -33,7 +33,7 @@ def import_(
 
     Example: factory import llama3_lora_sft.yaml -o job.yaml
     """
-    from core.job.foreign.llama_factory import unread_registries
+    from core.job.foreign.llama_data import unread_registries
     from core.job.load import parse_leniently, read_job_file
     from core.job.reader import read_text
 

@@ -10,7 +10,8 @@ import pytest
 
 from core.cli import main
 from core.job.foreign.lines import Imported
-from core.job.foreign.llama_factory import NO_PLACE, import_job, known_keys
+from core.job.foreign.llama_factory import import_job
+from core.job.foreign.llama_keys import NO_PLACE, known_keys
 from core.job.load import parse_job
 from core.job.reader import read_text
 from core.job.schema import all_fields
@@ -161,6 +162,67 @@ def test_preference_losses_find_their_stage(loss, stage, losses):
     assert job.stage.name == stage and getattr(job.stage, "loss", None) == losses
 
 
+@pytest.mark.parametrize(
+    ("settings", "strategy", "offload"),
+    [
+        ({"zero_optimization": {"stage": 2, "overlap_comm": False}}, "deepspeed-2", None),
+        ({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}}, "deepspeed-3", True),
+        ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "none"}}}, "deepspeed-2", None),
+        ({"zero_optimization": {"stage": 0}}, None, None),
+        ({"train_batch_size": "auto"}, None, None),
+    ],
+)
+def test_a_deepspeed_json_keeps_its_place_and_says_the_strategy(tmp_path, settings, strategy, offload):
+    (tmp_path / "ds.json").write_text(json.dumps(settings))
+    values = {"model_name_or_path": "acme/base", "stage": "sft", "dataset": "a", "finetuning_type": "full"}
+    for told in ("ds.json", settings):
+        made = import_job({**values, "deepspeed": told}, tmp_path)
+        hardware = parse_job(yaml_of(made)).hardware if strategy else made.job.get("hardware", {})
+        if not strategy:
+            assert hardware == {}
+            continue
+        assert (hardware.strategy, hardware.offload) == (strategy, bool(offload))
+        assert hardware.deepspeed_config == (str(tmp_path / "ds.json") if told == "ds.json" else None)
+    (line,) = [one for one in made.lines if one.key == "deepspeed"]
+    assert "hardware.devices" in line.words and line.kind == ("changed" if strategy else "not needed")
+
+
+@pytest.mark.parametrize(
+    ("words", "strategy"),
+    [("full_shard auto_wrap", "fsdp2"), ("no_shard", "ddp"), ("full_shard offload", "fsdp2"), ("", None)],
+)
+def test_fsdp_becomes_a_strategy(words, strategy):
+    made = read("lora_sft", deepspeed=None, fsdp=words, fsdp_config={"x": 1})
+    assert made.job["hardware"].get("strategy") == strategy
+    kinds = {line.key: line for line in made.lines}
+    assert kinds["fsdp_config"].kind == "not needed"
+    assert ("offload is DeepSpeed's here" in kinds["fsdp"].words) == ("offload" in words)
+
+
+def test_unsloth_is_taken_where_it_trains_such_a_job_here():
+    made = read("lora_sft", deepspeed=None, use_unsloth=True, use_unsloth_gc=True)
+    assert made.job["engine"] == {"name": "unsloth", "checkpointing": "unsloth"}
+    assert parse_job(yaml_of(made)).engine.name == "unsloth"
+    for example, more, why in (
+        ("full_ppo", {}, "no stage ppo"),
+        ("lora_sft", {"deepspeed": None, "finetuning_type": "freeze"}, "no method freeze"),
+        ("lora_sft", {"deepspeed": None, "fsdp": "full_shard"}, "one process"),
+    ):
+        other = read(example, use_unsloth=True, use_unsloth_gc=True, **more)
+        told = {line.key: line for line in other.lines}
+        assert "engine" not in other.job and told["use_unsloth"].kind == "not mapped"
+        assert why in told["use_unsloth"].words and told["use_unsloth_gc"].kind == "not mapped"
+    assert "engine" not in read("lora_sft", use_unsloth=False, use_unsloth_gc=False).job
+
+
+def test_kernels_of_others_are_still_reported():
+    told = {line.key: line for line in read("lora_sft", enable_liger_kernel=True).lines}
+    assert (
+        told["enable_liger_kernel"].kind == "not mapped"
+        and "engine: unsloth" in told["enable_liger_kernel"].words
+    )
+
+
 def test_a_secret_is_never_repeated():
     lines = read("lora_sft").lines
     assert all("hf_nota" not in str(line.value) for line in lines)
@@ -175,7 +237,7 @@ def test_the_command_writes_the_job_and_a_report_and_overwrites_nothing(tmp_path
     told = capsys.readouterr().out
     assert "lora_rank" in told and "method.rank" in told and f"Next: factory check {out}" in told
     text = out.read_text("utf-8")
-    assert "#   deepspeed: one process on one machine trains, so far" in text and "hf_nota" not in text
+    assert "#   deepspeed: there is no such JSON to read its stage from" in text and "hf_nota" not in text
     assert parse_job(text).stage.name == "sft"
     assert main(words) == 2
     assert main([*words, "--force", "--json"]) == 0

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from data.errors import FactoryError, Finding
+from data.userpath import user_path
 
 _WHOLE = """lora_rank lora_alpha max_samples max_steps quantization_bit freeze_trainable_layers cutoff_len
     max_new_tokens seed per_device_train_batch_size gradient_accumulation_steps save_total_limit early_stopping_steps
@@ -17,7 +19,8 @@ _NUMBER = """pref_ftx val_size warmup_ratio warmup_steps learning_rate num_train
     kto_chosen_weight kto_rejected_weight temperature export_size"""
 _SWITCH = """use_rslora use_dora ppo_whiten_rewards train_on_prompt mask_history packing neat_packing use_dft_loss
     double_quantization pissa_init bf16 pure_bf16 fp16 gradient_checkpointing disable_gradient_checkpointing use_badam
-    use_galore use_apollo galore_layerwise apollo_layerwise use_swanlab load_best_model_at_end"""
+    use_galore use_apollo galore_layerwise apollo_layerwise use_swanlab load_best_model_at_end
+    use_unsloth use_unsloth_gc"""
 _TEXT = """model_name_or_path stage pref_loss model_revision flash_attn template finetuning_type quantization_type
     quantization_method dataset_dir mix_strategy reward_model reward_model_type export_dir lr_scheduler_type optim
     run_name"""
@@ -100,3 +103,19 @@ _KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     )
     for key in keys.split()
 }
+
+
+def names_in(text: Any) -> list[str]:
+    """The names in a list, or in a text with commas between them."""
+    parts = text if isinstance(text, list) else str(text).split(",")
+    return [str(part).strip() for part in parts if str(part).strip()]
+
+
+def meant_from(name: str, folder: Path, *, always: bool = False) -> str:
+    """A path as it is meant from the foreign file; a hub id stays as it is."""
+    here = folder / user_path(name)
+    try:
+        there = here.exists()
+    except OSError:  # too long for a path
+        there = False
+    return str(here) if always or there else name
