@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import textwrap
 from pathlib import Path
 from typing import Any
 
 from core.job.spec import JobSpec
 from core.methods import ADAPTERS
+from core.training import eject_rewards
 from core.training.context import Context
 from data.errors import refuse
 
-REWARDS = ("length",)
-"""Rewards that fit into a few lines of the script."""
 DROPPED = {"run_name", "report_to", "disable_tqdm", "save_total_limit", "trust_remote_code", "output_dir"}
 
 
@@ -34,13 +32,17 @@ def refuse_what_cannot(job: JobSpec) -> None:
             f"{job.hardware.sharing}) is no matter of a short script; take hardware out, or keep the job."
         )
         raise refuse("eject_processes", text, field="hardware.strategy", value=job.hardware.sharing)
-    foreign = [reward.name for reward in job.rewards if reward.name not in REWARDS]
-    if foreign:
+    if foreign := eject_rewards.foreign(rewards_of(job)):
         text = (
-            f"The reward {foreign[0]} cannot be ejected: it is more than a few lines of Factory's own code; rewards "
-            f"that can are {', '.join(REWARDS)}."
+            f"The reward {foreign[0]} cannot be ejected: it is more than a few functions; rewards that can are "
+            f"{', '.join(eject_rewards.REWARDS)}."
         )
         raise refuse("eject_reward", text, field="rewards", value=foreign)
+
+
+def rewards_of(job: JobSpec) -> list[Any]:
+    """The rewards that the stage asks; others of the job say nothing."""
+    return list(job.rewards) if job.stage.name in ("grpo", "rloo") else []
 
 
 def script(job: JobSpec, context: Context, model: Path, *, held_out: bool) -> str:
@@ -99,10 +101,8 @@ class _Kind:
             )
         settings = online.grpo_settings(context) if name == "grpo" else online.rloo_settings(context)
         names = {"grpo": ("GRPOTrainer", "GRPOConfig"), "rloo": ("RLOOTrainer", "RLOOConfig")}[name]
-        functions = [_reward(reward) for reward in job.rewards]
-        helpers = "\n\n\n".join([_PROMPTS, *(text for _, text in functions)])
-        more = f"    reward_funcs=[{', '.join(called for called, _ in functions)}],\n"
-        return _Kind(*names, "trl", settings, helpers, more)
+        more = f"    reward_funcs=[{', '.join(eject_rewards.functions(job.rewards))}],\n"
+        return _Kind(*names, "trl", settings, _PROMPTS, more)
 
 
 def _odds(trainer: str, config: str, module: str, settings: dict[str, Any]) -> _Kind:
@@ -162,29 +162,6 @@ _PROMPTS = '''class Ready(TRAINER):
         return self.ready, None, {}'''
 
 
-def _reward(reward: Any) -> tuple[str, str]:
-    """The name and the text of a reward as a function that trl calls."""
-    text = _length(reward)
-    head = '''def {name}(completions, **columns):
-    """{about}"""
-    texts = [one if isinstance(one, str) else one[-1]["content"] for one in completions]
-{body}'''
-    about = f"Reward {reward.name}, weight {reward.weight:g}."
-    name = f"reward_{reward.name}"
-    return name, head.format(name=name, about=about, body=textwrap.indent(text, "    "))
-
-
-def _length(reward: Any) -> str:
-    count = "len(text.split())" if reward.unit == "words" else "len(text)"
-    fall = f"-min(1.0, beyond / {reward.fade})" if reward.fade else "-1.0"
-    return f"""scores = []
-for text in texts:
-    count = {count}
-    beyond = max({reward.shortest} - count, count - {reward.longest}, 0)
-    scores.append({fall} if beyond else 0.0)
-return scores"""
-
-
 def _imports(job: JobSpec, kind: _Kind) -> list[str]:
     auto = "AutoModelForSequenceClassification" if job.stage.name == "reward" else "AutoModelForCausalLM"
     names = sorted(
@@ -202,6 +179,8 @@ def _imports(job: JobSpec, kind: _Kind) -> list[str]:
         lines.append("from torch.nn.utils.rnn import pad_sequence")
     lines.append(f"from transformers import {', '.join(names)}")
     lines.append(f"from {kind.module} import {kind.config}, {kind.trainer}")
+    if rewards := rewards_of(job):
+        lines.append(f"\nfrom rewards import {', '.join(eject_rewards.functions(rewards))}")
     if job.stage.name == "reward":
         lines.append("from trl.trainer.reward_trainer import DataCollatorForPreference")
     return lines

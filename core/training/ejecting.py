@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from datasets import Dataset
 from core.job.schedule import schedule
 from core.job.spec import JobSpec
 from core.runs.storage import half_made, not_written, refuse_target
-from core.training import eject_script
+from core.training import eject_rewards, eject_script
 from core.training.answering import answer
 from core.training.context import Context
 from core.training.faults import explain, is_disk_full
@@ -71,7 +70,11 @@ def _write(job: JobSpec, context: Context, prepared: Any, home: Path, folder: Pa
         job, context, model_folder(job.model, home), held_out=prepared.eval is not None
     )
     (folder / "train.py").write_text(text, "utf-8")
+    if rewards := eject_script.rewards_of(job):
+        (folder / "rewards.py").write_text(eject_rewards.rewards_text(rewards), "utf-8")
+        files["rewards.py"] = ", ".join(reward.title for reward in rewards)
     names = [*PACKAGES, *(["bitsandbytes"] if job.method.name == "qlora" else [])]
+    names += eject_rewards.packages(rewards)
     (folder / "requirements.txt").write_text(
         "".join(f"{name}=={version(name).split('+')[0]}\n" for name in names), "utf-8"
     )
@@ -116,16 +119,12 @@ def ready_rows(job: JobSpec, rows: Dataset) -> Dataset:
 
 
 def _write_rows(path: Path, rows: Dataset) -> int:
-    with path.open("w", encoding="utf-8") as file:
-        for row in _plain(rows):
+    with path.open(
+        "w", encoding="utf-8"
+    ) as file:  # free columns stay text: as JSON, a date would become a time
+        for row in rows:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     return len(rows)
-
-
-def _plain(rows: Dataset) -> Iterator[dict[str, Any]]:
-    for row in rows:
-        extra = json.loads(row["extra"]) if row.get("extra") else {}
-        yield {**{name: value for name, value in row.items() if name != "extra"}, **extra}
 
 
 def main() -> int:

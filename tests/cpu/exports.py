@@ -337,7 +337,7 @@ def run_script(folder: str) -> list[float]:
     transformers.Trainer.log = log
     os.chdir(folder)
     here = str(Path(__file__).resolve().parents[2])
-    sys.path[:] = [path for path in sys.path if path not in ("", here)]
+    sys.path[:] = [folder, *(path for path in sys.path if path not in ("", here))]
     for name in [name for name in sys.modules if name.split(".")[0] in ("core", "data", "webui")]:
         del sys.modules[name]
     runpy.run_path("train.py", run_name="__main__")

@@ -32,10 +32,17 @@ def _preference(stage: str, model: str, folder: Path, **parts: Any) -> dict[str,
     )
 
 
-def _online(stage: str, model: str, folder: Path) -> dict[str, Any]:
+def _online(stage: str, model: str, folder: Path, **parts: Any) -> dict[str, Any]:
     rows = write_rows(folder / "rows.jsonl", test_online.prompts(40))
     train = {**SHORT, "max_steps": 2, "padding_free": False}
-    return test_online.job(model, rows, {"name": stage}, train=train)
+    return test_online.job(model, rows, {"name": stage}, train=train, **parts)
+
+
+REWARDS = [
+    {"name": "accuracy", "mode": "number"},
+    {"name": "format", "pattern": "[a-z].*", "match": "anywhere", "weight": 0.5},
+    {"name": "repetition", "run": 1, "unit": "characters", "weight": 2.0},
+]
 
 
 JOBS = {
@@ -49,8 +56,8 @@ JOBS = {
     "kto, lora": lambda model, folder: _preference("kto", model, folder, method=LORA),
     "orpo, lora": lambda model, folder: _preference("orpo", model, folder, method=LORA),
     "reward, lora": lambda model, folder: _preference("reward", model, folder, method=LORA),
-    "grpo, lora": lambda model, folder: _online("grpo", model, folder),
-    "rloo, lora": lambda model, folder: _online("rloo", model, folder),
+    "grpo, lora": lambda model, folder: _online("grpo", model, folder, rewards=REWARDS),
+    "rloo, lora": lambda model, folder: _online("rloo", model, folder, rewards=REWARDS),
 }
 
 
@@ -70,6 +77,8 @@ def test_the_script_gives_the_same_losses_and_knows_nothing_of_us(
     theirs = zygote.call("tests.cpu.exports:run_script", folder=str(folder))
     assert theirs == pytest.approx(list(ours["losses"].values()), rel=1e-5, abs=1e-7)
     assert len(theirs) == job["train"]["max_steps"]
+    if what in ("grpo, lora", "rloo, lora"):
+        assert min(test_online.metrics(ours, "reward/std")) > 0.01, "a reward without spread teaches nothing"
     pins = (folder / "requirements.txt").read_text("utf-8")
     assert re.search(r"^trl==1\.12\.\d+$", pins, re.MULTILINE)
 
@@ -82,7 +91,7 @@ def test_what_no_short_script_can_do_is_refused_in_a_sentence(
     foreign = {**job, "engine": "unsloth"}
     for asked, code in (
         (ppo, "eject_ppo"),
-        ({**job, "rewards": ["accuracy"]}, "eject_reward"),
+        ({**job, "rewards": [{"name": "accuracy", "mode": "gym"}]}, "eject_reward"),
         (foreign, "eject_engine"),
     ):
         told = zygote.call(
