@@ -29,8 +29,9 @@ def fetch(source: Source) -> str:
     patterns = [f"**/*{ending}" for ending in sorted(DATA_ENDINGS)] + [
         f"*{ending}" for ending in sorted(DATA_ENDINGS)
     ]
-    # Plain files in a folder of our own: the hub's shared cache holds links, which are not followed.
-    kept = Path(constants.HF_HOME) / "factory" / name
+    # Plain files in a folder of our own: the hub's shared cache holds links, which are not followed. One folder for
+    # each revision, or the files of two would lie among each other.
+    kept = Path(constants.HF_HOME) / "factory" / (f"{name}@{source.revision}" if source.revision else name)
     try:
         folder = snapshot_download(
             name, repo_type="dataset", revision=source.revision, allow_patterns=patterns, local_dir=kept
@@ -47,17 +48,33 @@ def fetch(source: Source) -> str:
 
 
 def pick_split(folder: Path, source: Source) -> Any:
-    """The files of one subset and split as a glob, by the hub's naming habits (subset folder, split in the name)."""
-    base = folder / source.subset if source.subset and (folder / source.subset).is_dir() else folder
+    """The files of one subset and split as a glob, by the hub's naming habits (subset folder, split in the name).
+
+    Raises FactoryError for a subset that is no folder, and for a split that is in no name but train, which sets without
+    splits are.
+    """
+    base = folder / source.subset if source.subset else folder
+    if not base.resolve().is_relative_to(folder.resolve()) or not base.is_dir():
+        text = _not_among("subset", source.subset, [path.name for path in folder.iterdir() if path.is_dir()])
+        raise refuse("hub_subset_missing", text, field="data.subset", value=source.subset)
     names = [path for path in base.rglob("*") if path.suffix.lower() in DATA_ENDINGS and path.is_file()]
     named = [
         path
         for path in names
         if re.search(rf"(^|[^a-z]){re.escape(source.split)}([^a-z]|$)", path.stem.lower())
     ]
+    if names and not named and source.split != "train":
+        text = _not_among("split", source.split, [path.stem for path in names])
+        raise refuse("hub_split_missing", text, field="data.split", value=source.split)
     if named and len(named) < len(names):
         common = {path.parent for path in named}
         if len(common) == 1:
             return common.pop() / f"*{source.split}*"
         return base / "**" / f"*{source.split}*"
     return base
+
+
+def _not_among(field: str, value: str | None, there: list[str]) -> str:
+    known = ", ".join(sorted({name for name in there if not name.startswith(".")})[:12])
+    has = f"which has {known or 'none'}"
+    return f"data.{field} {value} is not in this hub data set, {has}; take one of those, or leave it out."

@@ -365,3 +365,39 @@ def little_memory(run: str, spec: dict[str, Any], free: int) -> dict[str, Any]:
     machine = replace(work.this_machine(), memory_free=free)
     work.this_machine = lambda: machine  # type: ignore[assignment] - this process ends with the test
     return make(run, spec)
+
+
+def pushed(folder: str, private: bool, lost: str | None) -> dict[str, Any]:
+    """What a hub is told of a folder, and what is said of it; `lost` names a file that the hub does not keep whole."""
+    from types import SimpleNamespace
+
+    import huggingface_hub
+
+    from core.export.hub import Spec
+    from core.training.export.hub_repo import _push
+    from data.errors import FactoryError
+
+    told: dict[str, Any] = {}
+
+    class Hub:
+        def create_repo(self, repo: str, **how: Any) -> None:
+            told["made"] = {"repo": repo, **how}
+
+        def upload_folder(self, **how: Any) -> Any:
+            told["from"] = str(how["folder_path"])
+            return SimpleNamespace(oid="abc")
+
+        def model_info(self, repo: str, **how: Any) -> Any:
+            files = [path for path in Path(folder).rglob("*") if path.is_file()]
+            names = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
+            kept = [(name, size - (name == lost)) for name, size in names.items()]
+            return SimpleNamespace(siblings=[SimpleNamespace(rfilename=n, size=s) for n, s in kept])
+
+    huggingface_hub.HfApi = Hub  # type: ignore[misc,assignment] - in a forked child of its own
+    spec = Spec(repo="me/lamp", private=private)
+    work = SimpleNamespace(spec=spec, folder=Path(folder), notes=[])
+    try:
+        told["said"] = _push(work, "me/lamp")  # type: ignore[arg-type]
+    except FactoryError as error:
+        told["refused"] = error.findings[0].message
+    return told

@@ -490,3 +490,17 @@ def test_the_real_small_model_makes_every_target(bench: Bench, target: str) -> N
     made = bench.export(bench.train("smollm2", asked), target)
     assert made["state"] == "done", made["error"]
     assert made["bytes"] > 1000 and made["verified_by"]
+
+
+def test_a_push_makes_the_repository_as_asked_and_compares_every_file(zygote: Zygote, tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    for name in ("model.safetensors", "deep/config.json"):
+        (tmp_path / name).write_text(name)
+    for private in (True, False):
+        told = zygote.call("tests.cpu.exports:pushed", folder=str(tmp_path), private=private, lost=None)
+        assert told["made"] == {"repo": "me/lamp", "private": private, "exist_ok": True}
+        assert told["said"] == "2 files on the hub with the sizes they have here"
+    told = zygote.call(
+        "tests.cpu.exports:pushed", folder=str(tmp_path), private=True, lost="deep/config.json"
+    )
+    assert "deep/config.json is not whole on the hub" in told["refused"]

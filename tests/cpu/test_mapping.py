@@ -5,8 +5,8 @@ is looked for, the first that finds it decides:
 1. what trainers, adapters, loaders and rows are given (tests/cpu/outcomes.py, `told`), by engine and strategy;
 2. the real session with its trainer (`built`), which is the same code for all engines and strategies;
 3. the batch script and the commands of a launcher;
-4. for the parts with code of their own (data, rewards, exports, the PPO loop): that this code reads the field. That its
-   value does what it says is for their own tests.
+4. for the parts with code of their own (data, rewards, exports, the PPO loop): that this code reads the field, and that
+   a test of this part sets it. That its value does what it says is for those tests.
 What an engine or strategy does not take must be refused by name.
 """
 
@@ -139,6 +139,18 @@ READ: dict[str, tuple[str, ...]] = {
     "stage[ppo]": ("core/training/ppo", "core/training/rows.py"),
     "launcher[torchrun]": ("core/nodes", "core/launchers/torchrun.py"),
     "launcher[local]": ("core/launchers",),
+}
+
+# Where the tests of those parts stand, which must set each field to something.
+TESTED: dict[str, tuple[str, ...]] = {
+    "data.": ("tests/unit/data", "tests/unit/test_row_checks.py", "tests/cpu"),
+    "rewards[": ("tests/unit/rewards",),
+    "export[": (
+        "tests/unit/test_export_checks.py",
+        "tests/cpu/test_export.py",
+        "tests/cpu/test_export_process.py",
+    ),
+    "stage[ppo]": ("tests/cpu/test_ppo.py",),
 }
 
 # Proven by a test of its own, which must be there.
@@ -338,6 +350,20 @@ def test_every_field_with_code_of_its_own_is_read_by_it(path):
     assert _read(path), f"nothing reads {path}"
 
 
+@pytest.mark.parametrize("path", [path for path in PATHS if any(path.startswith(one) for one in TESTED)])
+def test_every_field_with_code_of_its_own_is_set_by_a_test_of_its_part(path):
+    name = path.rpartition(".")[2]
+    places = next(places for beginning, places in TESTED.items() if path.startswith(beginning))
+    sets = re.compile(rf"""(?<![\w.]){name}["']?(: |=)(?!=)""")
+    assert any(sets.search(text) for place in places for text in _texts(place)), f"no test sets {path}"
+
+
+@cache
+def _texts(place: str) -> list[str]:
+    root = CHECKOUT / place
+    return [file.read_text("utf-8") for file in ([root] if root.is_file() else sorted(root.rglob("*.py")))]
+
+
 def _read(path: str) -> bool:
     """Whether the code of a part reads a field: as an attribute of something, or by its name."""
     name = path.rpartition(".")[2]
@@ -348,10 +374,10 @@ def _read(path: str) -> bool:
 @cache
 def _names(place: str) -> list[set[str]]:
     """The names each file reads: attributes (`spec.rank`), and texts in quotes ("rank")."""
-    root = CHECKOUT / place
-    files = [root] if root.is_file() else sorted(root.rglob("*.py"))
-    texts = [file.read_text("utf-8") for file in files]
-    return [set(re.findall(r"\.(\w+)", text)) | set(re.findall(r"[\"'](\w+)[\"']", text)) for text in texts]
+    return [
+        set(re.findall(r"\.(\w+)", text)) | set(re.findall(r"[\"'](\w+)[\"']", text))
+        for text in _texts(place)
+    ]
 
 
 def test_an_engine_without_a_stage_or_method_is_refused_with_one_that_has_it(tiny, data, tmp_path):

@@ -11,9 +11,11 @@ import pytest
 
 from core.job.checks import check
 from core.job.machine import Machine
+from core.job.presets import resolve
 from core.job.spec import JobSpec
 from core.runs import checkpoints
 from core.runs.folder import Run
+from core.training.rows import settings_of
 from data.errors import Finding
 from tests.cpu.conftest import next_attempt, write_rows
 from tests.cpu.jobs import TIGHT
@@ -33,6 +35,7 @@ EVERY_SETTING = {
     "cliprange_value": 0.1,
     "vf_coef": 0.5,
     "temperature": 1.0,
+    "local_rollout_forward_batch_size": 8,
 }
 NAMES = {
     "loss/policy": "loss/policy_avg",
@@ -148,6 +151,11 @@ def metrics(done: dict[str, Any]) -> dict[int, dict[str, float]]:
         one["step"]: {name: value for name, value in one["values"].items() if name != "tokens_per_second"}
         for one in records
     }
+
+
+def test_prompts_may_be_as_long_as_the_stage_says(tiny: str, data: str) -> None:
+    asked = JobSpec.model_validate(job(tiny, data, "r", {"max_prompt_length": 77}))
+    assert settings_of(resolve(asked, parameters=None, gpu=False).job).max_length == 77
 
 
 @pytest.mark.parametrize(

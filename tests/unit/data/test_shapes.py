@@ -86,6 +86,15 @@ def test_all_pairs_can_be_made_of_ranked_answers(tmp_path):
     assert said == [("April.", "May."), ("April.", "Never."), ("May.", "Never.")]
 
 
+def test_the_named_score_decides_where_there_are_several(tmp_path):
+    rows = "prompt,response,helpfulness,verbosity\nKnot?,A mile an hour.,4,1\nKnot?,Rope,1,4\n"
+    path = tmp_path / "a.csv"
+    path.write_text(rows)
+    for setting, chosen in (({}, "A mile an hour."), ({"score": "verbosity"}, "Rope")):
+        ((row,), _) = flow(path, "dpo", **setting)
+        assert row["chosen"] == chosen
+
+
 def test_scores_become_labels_at_a_threshold(tmp_path):
     path = write(tmp_path, "helpsteer")
     assert [row["label"] for row in flow(path, "kto")[0]] == [True, False]

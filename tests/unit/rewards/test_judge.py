@@ -104,6 +104,13 @@ def test_the_question_is_filled_in_once_with_any_column(bench, server):
     assert server.asked[0][1]["messages"][0]["content"] == "P|{prompt} {rubric}|R|{unknown}|{{x}}"
 
 
+def test_the_scale_and_the_length_of_the_reply_are_the_jobs(bench, server):
+    server.reply = lambda question: "5"
+    assert bench.score(judge(server, lowest=1, highest=5, max_tokens=7), ["4"], prompt=["2+2?"]) == [1.0]
+    body = server.asked[0][1]
+    assert "from 1 (useless) to 5 (perfect)" in body["messages"][0]["content"] and body["max_tokens"] == 7
+
+
 def test_a_judge_that_times_out_is_a_clear_error_and_never_a_zero(bench, server):
     server.reply = lambda question: time.sleep(1.5) or "8"
     (one,) = bench.build(judge(server, seconds=0.2))

@@ -137,6 +137,13 @@ def test_a_program_does_not_pass_by_leaving_or_hanging_or_eating(bench):
     assert scores == [0.0] * len(tricks)
 
 
+def test_a_program_has_the_memory_it_is_given(bench):
+    bench.environ = ALLOWED
+    hungry = ["x = bytearray(400 << 20)"]
+    for memory, score in ((2048, 1.0), (256, 0.0)):
+        assert bench.score({"name": "code", "memory_mb": memory}, hungry, tests=["assert x"]) == [score]
+
+
 def test_a_program_is_cut_off_from_network_disk_and_processes(bench, tmp_path, cut_off):
     bench.environ = ALLOWED
     os.environ["FACTORY_TEST_SECRET"] = "hidden"

@@ -140,6 +140,17 @@ def test_thinking_stands_in_tags_before_the_answer(bench, completion, score, par
     assert bench.score({"name": "think_tags", "partial": True}, [completion]) == [partial]
 
 
+def test_thinking_tags_can_have_other_names(bench):
+    reward = {"name": "think_tags", "opening": "[why]", "closing": "[/why]"}
+    assert bench.score(reward, ["[why]two[/why]4", "<think>two</think>4"]) == [1.0, 0.0]
+
+
+def test_a_dot_is_any_character_or_any_but_the_end_of_a_line(bench):
+    reward = {"name": "format", "pattern": "a.b"}
+    assert bench.score(reward, ["a\nb", "a b"]) == [1.0, 1.0]
+    assert bench.score({**reward, "dot_matches_newline": False}, ["a\nb", "a b"]) == [0.0, 1.0]
+
+
 def test_a_prompt_that_opens_the_tag_counts_as_its_opening(bench):
     assert bench.score("think_tags", ["two</think>4"], prompt=["2+2?\n<think>\n"]) == [1.0]
 
