@@ -19,7 +19,12 @@ def needs_bitsandbytes(job: JobSpec, home: Path) -> bool:
         return True
     if job.stage.name == "ppo" or any(reward.name == "model" for reward in job.rewards):
         return True  # brings models of its own
-    place = locate(job.model.name, home, revision=job.model.revision)
+    return in_few_bits(job.model.name, job.model.revision, home)
+
+
+def in_few_bits(name: str, revision: str | None, home: Path) -> bool:
+    """Whether a model comes in few bits, or may. Raises FactoryError for one that is not here."""
+    place = locate(name, home, revision=revision)
     if place.folder is None:
         return place.gguf is None  # embedded ones are unpacked in full precision
     return bool(read_config(place.folder).get("quantization_config"))

@@ -45,11 +45,15 @@ class Room:
 
     def _load(self, id: Any, request: dict[str, Any]) -> None:
         from core.chat.speakers import Speaker
-        from core.training.chat.answer import Baton
-        from core.training.chat.weights import Weights
+        from core.training.lean import in_few_bits, leave_out_bitsandbytes
 
         began = time.perf_counter()
         speaker = Speaker.from_json(request["speaker"])
+        if self._weights is None and not in_few_bits(speaker.name, speaker.revision, self._home):
+            leave_out_bitsandbytes()
+        from core.training.chat.answer import Baton
+        from core.training.chat.weights import Weights
+
         if self._weights is None:
             self._weights = Weights(speaker, self._home, half=bool(request.get("half")))
             self._baton = Baton(self._weights)
