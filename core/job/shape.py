@@ -17,6 +17,13 @@ UNGATED = frozenset(
 TIED = frozenset("gpt2 gpt_neo gemma gemma2 gemma3 gemma3_text bloom falcon opt cohere cohere2".split())
 """Families that share the embedding with the output head when config.json does not say."""
 
+FUSED = frozenset(
+    "afmoe cohere2_moe deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5_moe exaone_moe flex_olmo glm4_moe "
+    "glm4_moe_lite glm4v_moe glm_moe_dsa hunyuan_v1_moe longcat_flash mellum minimax minimax_m2 mixtral olmoe "
+    "qwen2_moe qwen3_moe qwen3_next solar_open".split()
+)
+"""Mixtures whose experts and router get adapters with all-linear, as peft 0.21 does it, though no linear layers."""
+
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
     "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
@@ -54,6 +61,8 @@ class ModelShape:
     idle: int = 0
     """Weights that a token does not pass: experts that are not chosen."""
     from_config: bool = True
+    adapted: tuple[tuple[int, int, int], ...] = ()
+    """What gets an adapter with all-linear and is no linear layer: inputs, outputs, how often the rank in the model."""
 
     @property
     def active(self) -> int:
@@ -73,8 +82,9 @@ class ModelShape:
 
     def adapter(self, rank: int, target: str | list[str]) -> int:
         """Weights of a LoRA adapter: rank x (inputs + outputs) for every linear layer it sits on (arXiv 2106.09685)."""
-        chosen = [one for one in self.linears if target == "all-linear" or one[0] in target]
-        return sum(rank * (inputs + outputs) * count for _, inputs, outputs, count in chosen)
+        chosen = [one[1:] for one in self.linears if target == "all-linear" or one[0] in target]
+        chosen += self.adapted if target == "all-linear" else ()
+        return sum(rank * (inputs + outputs) * count for inputs, outputs, count in chosen)
 
     def kv_bytes(self, element: int = 2) -> int:
         """Bytes of the key-value cache for one token: 2 x layers x heads x size x bytes of an element."""
@@ -112,7 +122,7 @@ def from_config(config: Mapping[str, Any], *, parameters: int | None = None) -> 
     feed = [("gate_proj", hidden, intermediate)] * gated
     feed += [("up_proj", hidden, intermediate), ("down_proj", intermediate, hidden)]
     if not experts:
-        linears += feed  # experts are one tensor in transformers 5, and no adapter sits on it
+        linears += feed  # experts are one tensor in transformers 5
     block = sum(inputs * outputs for _, inputs, outputs in linears) + 2 * hidden
     expert = (3 if gated else 2) * hidden * width
     counted = layers * (block + experts * expert) + vocab * hidden * (1 if tied else 2) + hidden
@@ -131,7 +141,14 @@ def from_config(config: Mapping[str, Any], *, parameters: int | None = None) -> 
         gated=gated,
         context=size["context"],
         idle=layers * max(0, experts - used) * expert if experts else 0,
+        adapted=_of_experts(hidden, width, experts, layers) if experts and family in FUSED else (),
     )
+
+
+def _of_experts(hidden: int, width: int, experts: int, layers: int) -> tuple[tuple[int, int, int], ...]:
+    """Router, and each expert's two matrices: gate and up are one, whose adapter has the rank of both."""
+    each = layers * experts
+    return (hidden, experts, layers), (width, hidden, each), (hidden, 2 * width, 2 * each)
 
 
 _BLOCK = re.compile(r"\.(\d+)\.")

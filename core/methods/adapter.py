@@ -23,7 +23,8 @@ class AdapterSpec(MethodSpec):
     dropout: float = Field(0.0, ge=0.0, lt=1.0)
     """Dropout on the adapter's input while training. 0 after 'LoRA Without Regret' and Unsloth's defaults."""
     target: Literal["all-linear"] | list[str] = "all-linear"
-    """Modules that get an adapter: all linear layers but the output head, or a list of module names."""
+    """Modules that get an adapter: all linear layers but the output head (with the experts and the router of Mixtral,
+    Qwen3-MoE and their like), or a list of module names."""
     modules_to_save: list[str] = []
     """Modules trained in full and saved beside the adapter, such as embed_tokens or lm_head."""
     rslora: bool = False

@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 
+from core.job.models import locate
+from core.job.shape import shape_of
 from core.runs import checkpoints
+from core.runs.events import read_events
 from core.runs.folder import Run
 from tests.cpu import test_preference, test_sft
 from tests.cpu.conftest import chats, next_attempt, write_rows
 from tests.cpu.jobs import TIGHT
 from tests.zygote import Zygote
 
-LORA = {"name": "lora", "rank": 8, "alpha": 16}
+LORA: dict[str, Any] = {"name": "lora", "rank": 8, "alpha": 16}
 QUICK = {"max_steps": 2, "save_steps": 2, "learning_rate": 1e-2}
 FOREIGN = {"Mixtral": "block_sparse_moe.experts.3.w1", "GPTNeoX": "embed_out"}
 """A name that each family's files have, and its model in memory has not."""
@@ -85,6 +88,15 @@ def test_an_expert_that_was_written_wrong_is_named(families: dict[str, Family]) 
     made = families["Mixtral"].export("lora", fault="merged:expert")
     assert made["state"] == "failed" and made["error"]["code"] == "export_not_verified"
     assert "layers.1.block_sparse_moe.experts.3.w1" in made["error"]["message"]
+
+
+def test_the_forecast_counts_the_adapters_of_experts_and_router(families: dict[str, Family]) -> None:
+    run = families["Mixtral"].run("lora")
+    start = next(event for event in read_events(run / "events.jsonl")[0] if event.event == "start")
+    shape = shape_of(locate(families["Mixtral"].model, run.parent))
+    assert shape is not None and start.trainable == shape.adapter(LORA["rank"], "all-linear")
+    tensors = families["Mixtral"].weights(run / "model")
+    assert any("experts" in name for name in tensors) and any("mlp.gate" in name for name in tensors)
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
