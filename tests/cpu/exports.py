@@ -318,20 +318,21 @@ def eject_interrupted(job: dict[str, Any], home: str, folder: str) -> list[str]:
     raise AssertionError("it was not interrupted")
 
 
-def run_script(folder: str) -> list[float]:
-    """Run an ejected train.py in its folder, with nothing of ours to import; the losses it logged."""
+def run_script(folder: str) -> dict[str, list[float]]:
+    """Run an ejected train.py in its folder, with nothing of ours to import; losses and gradient norms it logged."""
     import os
     import runpy
     import sys
 
     import transformers
 
-    losses: list[float] = []
+    seen: dict[str, list[float]] = {"loss": [], "grad_norm": []}
     logged = transformers.Trainer.log
 
     def log(self: Any, logs: dict[str, float], *given: Any, **more: Any) -> None:
         if "loss" in logs:
-            losses.append(logs["loss"])
+            for name, values in seen.items():
+                values.append(logs[name])
         logged(self, logs, *given, **more)
 
     transformers.Trainer.log = log
@@ -342,7 +343,7 @@ def run_script(folder: str) -> list[float]:
         del sys.modules[name]
     runpy.run_path("train.py", run_name="__main__")
     assert not [name for name in sys.modules if name.split(".")[0] in ("core", "webui")]
-    return losses
+    return seen
 
 
 def gguf_answers(folder: str) -> int:

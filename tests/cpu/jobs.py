@@ -72,6 +72,23 @@ def train(job: dict[str, Any], home: str) -> dict[str, Any]:
     return {**work(run_dir), "run": run_dir}
 
 
+def train_from(job: dict[str, Any], home: str, base: str) -> dict[str, Any]:
+    """Train all weights: what was logged of each step, and by how much the furthest weight moved from the base."""
+    done = train(job, home)
+    finished = done["code"] == 0
+    return {
+        "code": done["code"],
+        "last": done["events"][-1],
+        "metrics": [event["values"] for event in done["events"] if event["event"] == "metric"],
+        "moved": largest_difference(f"{done['run']}/model", base) if finished else None,
+    }
+
+
+def each(what: str, cases: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """A function of this module for several cases, one after the other in this process; its results by their names."""
+    return {name: globals()[what](**case) for name, case in cases.items()}
+
+
 def _stop_during(run_dir: Path, step: int) -> None:
     from transformers import TrainerControl, TrainerState
 
@@ -204,7 +221,7 @@ def plain_trl_preference(
     settings: dict[str, Any],
     lora: dict[str, Any] | None,
 ) -> list[float]:
-    """The script a user would write by hand with trl 1.12 for reward, dpo, simpo, kto or orpo: losses per step."""
+    """The script a user would write by hand with trl 1.12 for reward, dpo, simpo, cpo, kto or orpo: losses per step."""
     import torch
     import trl
     from datasets import Dataset
@@ -218,6 +235,7 @@ def plain_trl_preference(
         "kto": (trl.KTOConfig, trl.KTOTrainer),
         "orpo": (orpo.ORPOConfig, orpo.ORPOTrainer),
         "simpo": (cpo.CPOConfig, cpo.CPOTrainer),
+        "cpo": (cpo.CPOConfig, cpo.CPOTrainer),
     }
     config, trainer_class = names[stage]
     extra = {"loss_type": "simpo", "cpo_alpha": 0.0} if stage == "simpo" else {}
@@ -271,10 +289,10 @@ def plain_trl_online(
     out: str,
     settings: dict[str, Any],
     lora: dict[str, Any] | None,
-) -> list[list[float]]:
-    """The script a user would write by hand with trl 1.12 for grpo or rloo: loss and mean reward per step.
+) -> list[dict[str, float]]:
+    """The script a user would write by hand with trl 1.12 for grpo or rloo: what it logs of each step.
 
-    The reward is 0 for up to 40 characters, and falls evenly to -1 over the next 100.
+    The reward is 0 from 40 to 80 characters, and falls evenly to -1 over 40 beyond. The model goes to `out`/model.
     """
     import torch
     from datasets import Dataset
@@ -284,9 +302,9 @@ def plain_trl_online(
 
     config, trainer_class = {"grpo": (GRPOConfig, GRPOTrainer), "rloo": (RLOOConfig, RLOOTrainer)}[stage]
 
-    def short(completions: list[Any], **kwargs: Any) -> list[float]:
-        texts = [completion[0]["content"] for completion in completions]
-        return [-min(1.0, max(0, len(text) - 40) / 100) for text in texts]
+    def long(completions: list[Any], **kwargs: Any) -> list[float]:
+        lengths = [len(completion[0]["content"]) for completion in completions]
+        return [-min(1.0, max(0, 40 - length, length - 80) / 40) for length in lengths]
 
     set_seed(42)
     tokenizer = AutoTokenizer.from_pretrained(model)
@@ -307,14 +325,31 @@ def plain_trl_online(
     torch.manual_seed(42)
     trainer = trainer_class(
         base,
-        reward_funcs=[short],
+        reward_funcs=[long],
         args=arguments,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", **lora) if lora else None,
     )
     trainer.train()
-    return [[record["loss"], record["reward"]] for record in trainer.state.log_history if "loss" in record]
+    trainer.model.save_pretrained(f"{out}/model", selected_adapters=["default"] if lora else None)
+    return [record for record in trainer.state.log_history if "loss" in record]
+
+
+def largest_difference(ours: str, theirs: str) -> float:
+    """The largest difference between the weights of two folders, which must have the same names."""
+    from safetensors.torch import load_file
+
+    tensors = [
+        {
+            name: one
+            for file in sorted(Path(folder).glob("*.safetensors"))
+            for name, one in load_file(file).items()
+        }
+        for folder in (ours, theirs)
+    ]
+    assert tensors[0].keys() == tensors[1].keys() and tensors[0]
+    return max(float((tensors[0][name] - tensors[1][name]).abs().max()) for name in tensors[0])
 
 
 def adapter_loss(base: str, adapter: str, rows: list[list[dict[str, str]]]) -> dict[str, float]:

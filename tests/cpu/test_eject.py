@@ -75,10 +75,10 @@ def test_the_script_gives_the_same_losses_and_knows_nothing_of_us(
     assert not re.search(r"^\s*(from|import) (core|data|webui)\b", text, re.MULTILINE)
     assert len(text.splitlines()) < 120 and max(map(len, text.splitlines())) < 400
     theirs = zygote.call("tests.cpu.exports:run_script", folder=str(folder))
-    assert theirs == pytest.approx(list(ours["losses"].values()), rel=1e-5, abs=1e-7)
-    assert len(theirs) == job["train"]["max_steps"]
-    if what in ("grpo, lora", "rloo, lora"):
-        assert min(test_online.metrics(ours, "reward/std")) > 0.01, "a reward without spread teaches nothing"
+    assert theirs["loss"] == pytest.approx(list(ours["losses"].values()), rel=1e-5, abs=1e-7)
+    assert theirs["grad_norm"] == pytest.approx(test_online.metrics_of(ours, "grad_norm"), rel=1e-4)
+    assert len(theirs["loss"]) == job["train"]["max_steps"]
+    assert "rewards" not in job or test_online.taught(ours)
     pins = (folder / "requirements.txt").read_text("utf-8")
     assert re.search(r"^trl==1\.12\.\d+$", pins, re.MULTILINE)
 

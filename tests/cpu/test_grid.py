@@ -11,6 +11,7 @@ import pytest
 
 from core.methods import METHODS
 from core.stages import STAGES
+from tests.cpu import test_online
 from tests.cpu.test_metrics import job_of
 from tests.zygote import Zygote
 
@@ -31,5 +32,6 @@ def test_a_stage_trains_with_a_method(
     asked = {**job_of(stage, tiny, tmp_path), "method": method}
     done = zygote.call("tests.cpu.jobs:train", job=asked, home=str(home))
     assert done["code"] == 0, done["events"][-1]
+    assert "rewards" not in asked or test_online.taught(done)
     names = {path.name for path in (Path(done["run"]) / "model").iterdir()}
     assert names & {"adapter_model.safetensors", "model.safetensors"} and "COMPLETE.json" in names

@@ -26,7 +26,7 @@ def job_of(stage: str, model: str, folder: Path) -> dict[str, Any]:
         return test_pretrain.job(model, write_rows(rows, test_pretrain.texts(20)), train=TWO_STEPS)
     if stage == "ppo":
         data = write_rows(rows, test_online.prompts(16))
-        return test_ppo.job(model, data, "", rewards=[test_online.SHORT], train=TWO_STEPS)
+        return test_ppo.job(model, data, "", rewards=[test_online.LONG], train=TWO_STEPS)
     if stage in ("grpo", "rloo"):
         return test_online.job(
             model, write_rows(rows, test_online.prompts(16)), {"name": stage}, train=TWO_STEPS
