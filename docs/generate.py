@@ -27,7 +27,7 @@ from core.job.schema import Schema, allowed, alternatives, job_schema, names_of
 from core.methods import METHODS
 from core.rewards import REWARDS
 from core.stages import STAGES
-from core.training.metrics import ALWAYS, LOGGED, MEANING
+from core.training.metrics import ALWAYS, LOGGED, LOGGED_WITH, MEANING
 from core.training.watchdog import PATIENCE, RULES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,6 +57,7 @@ def metrics_page() -> str:
         "| stage | metrics |",
         "|---|---|",
         *(f"| `{stage}` | {', '.join(f'`{name}`' for name in names)} |" for stage, names in LOGGED.items()),
+        *(f"| {case} | {', '.join(f'`{name}`' for name in names)} |" for case, names in LOGGED_WITH.items()),
         "",
         "## What they mean, and what healthy looks like",
         "",

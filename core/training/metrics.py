@@ -28,6 +28,8 @@ RENAMED = {
     "completions/min_terminated_length": "length/ended_min",
     "completions/max_terminated_length": "length/ended_max",
     "clip_ratio/region_mean": "clip_ratio",
+    "cispo_clip_ratio": "clip_ratio",
+    "vespo/phi_seq_mean": "answer_weight",
 }
 DROPPED = {
     "epoch",  # a field of its own in the event
@@ -108,6 +110,13 @@ LOGGED: dict[str, tuple[str, ...]] = {
     "ppo": (*_PPO, *_TOKENS),
 }
 """What each stage logs besides; NAME stands for each reward. kl only where there is a reference."""
+LOGGED_WITH: dict[str, tuple[str, ...]] = {
+    "dpo with loss cpo": ("nll_loss",),
+    "dpo with loss simpo": ("nll_loss",),
+    "grpo with loss vespo": ("answer_weight",),
+    "a mixture of experts": ("aux_loss",),
+}
+"""What is logged only by some losses and models."""
 
 MEANING: dict[str, tuple[str, str]] = {
     # name: (what it is, what healthy looks like); ranges from the guides of TRL and Axolotl
@@ -183,6 +192,14 @@ MEANING: dict[str, tuple[str, str]] = {
     "clip_ratio/low_min": ("clipped from below, lowest", "small"),
     "clip_ratio/high_mean": ("clipped from above, mean over processes", "small"),
     "clip_ratio/high_max": ("clipped from above, highest", "small"),
+    "answer_weight": (
+        "mean weight of an answer's gradient by how the policy changed since it was drawn (vespo)",
+        "1 while the policy is the one that drew it; far below 1 the answers are too old",
+    ),
+    "aux_loss": (
+        "balance of the experts' work, without its weight 0.001; the loss holds it",
+        "near the number of experts that each token goes through, which is even work; rising: some do all of it",
+    ),
     "step_time": ("seconds a step", "steady"),
 }
 

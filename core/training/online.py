@@ -159,7 +159,7 @@ def grpo_settings(context: Context) -> dict[str, Any]:
         "per_device_eval_batch_size": _whole_groups(context.job.train.batch_size or 1, spec.num_generations),
         "loss_type": spec.loss,
         "importance_sampling_level": spec.importance_sampling,
-        "epsilon_high": spec.epsilon_high,
+        "epsilon_high": spec.highest,
         "scale_rewards": spec.scale_rewards,
         "reward_weights": [reward.weight for reward in context.job.rewards],
     }

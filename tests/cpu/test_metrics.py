@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.stages import STAGES
-from core.training.metrics import ALWAYS, LOGGED, MEANING
+from core.training.metrics import ALWAYS, LOGGED, LOGGED_WITH, MEANING
 from tests.cpu import test_online, test_ppo, test_preference, test_pretrain, test_sft
 from tests.cpu.conftest import chats, write_rows
 from tests.cpu.jobs import TIGHT
@@ -49,4 +49,5 @@ def test_a_stage_logs_what_the_table_says(
 
 def test_every_stage_has_its_metrics_and_every_metric_its_meaning() -> None:
     assert {module.Spec.model_fields["name"].default for module in STAGES} == set(LOGGED)
-    assert {name for names in LOGGED.values() for name in names} | set(ALWAYS) == set(MEANING)
+    logged = {name for names in (*LOGGED.values(), *LOGGED_WITH.values()) for name in names}
+    assert logged | set(ALWAYS) == set(MEANING)
