@@ -19,7 +19,7 @@ from data.rows import Row, Turn, Unusable, check_row, says_something
 from data.settings import Choices
 from data.sources import Resolved
 
-PROMPTS = 3
+PROMPTS = 10
 """Questions kept to ask before and after training."""
 SAMPLE = 256
 """Records looked at to find the format."""

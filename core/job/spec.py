@@ -139,7 +139,8 @@ class EvaluateSpec(Spec):
     """What is asked before and after training, to see the difference."""
 
     prompts: list[str] = Field([], max_length=50)
-    """Questions answered before and after training. Empty: three prompts of the data."""
+    """Questions answered before and after training. Empty: ten prompts of the data, three of them on
+    the way."""
     every: int | None = Field(None, ge=1, le=100_000_000, json_schema_extra=unit("steps"))
     """Ask also every so many steps, to watch the answers change. Empty: only before and after."""
     max_new_tokens: int = Field(64, ge=1, le=8192, json_schema_extra=unit("tokens"))

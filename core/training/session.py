@@ -35,6 +35,9 @@ from core.training.watchdog import Watchdog
 from core.training.world import ALONE, Council, World, first_alone, writer_for
 from data.errors import refuse
 
+ON_THE_WAY = 3
+"""Prompts of the data that are asked while training goes on."""
+
 
 def train(run: Run, stop: StopRequest, world: World = ALONE) -> None:
     """Train the run's job and commit its model, alone or as one process of several.
@@ -245,8 +248,10 @@ class _Session:
     def _show(self, model: Any, step: int, kind: str) -> None:
         if not (self._world.first or is_spread(model)):
             return  # nobody would see them; weights that are spread out need every process to ask
-        answers = answer_prompts(model, self._tokenizer, self._prompts, self._job.evaluate.max_new_tokens)
-        for prompt, answer in zip(self._prompts, answers, strict=True):
+        few = kind == "during" and not self._job.evaluate.prompts  # of the user's own all are asked, always
+        prompts = self._prompts[:ON_THE_WAY] if few else self._prompts
+        answers = answer_prompts(model, self._tokenizer, prompts, self._job.evaluate.max_new_tokens)
+        for prompt, answer in zip(prompts, answers, strict=True):
             self._writer.emit(events.Sample(step=step, kind=kind, prompt=prompt, answer=answer))
 
     def _show_scored(self, step: int, prompt: str, answer: str, scores: dict[str, float]) -> None:

@@ -553,3 +553,22 @@ def metrics_left_over(job: dict[str, Any], home: str) -> dict[str, Any]:
 
     session.held_out_loss = looked
     return {**train(job, home), "left": left}
+
+
+def answers(model: str, prompts: list[str]) -> dict[str, Any]:
+    """Answers to prompts together, one by one, and in batches that hold one each."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from core.training import samples
+
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    told: dict[str, Any] = {
+        "together": samples.answer_prompts(loaded, tokenizer, prompts, 8),
+        "alone": [samples.answer_prompts(loaded, tokenizer, [one], 8)[0] for one in prompts],
+    }
+    samples.TOKENS = 1
+    told["longest_batch"] = max(map(len, samples._batches([5, 9, 3], 8)))
+    return {**told, "in_batches": samples.answer_prompts(loaded, tokenizer, prompts, 8)}
