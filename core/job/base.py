@@ -13,11 +13,19 @@ from core.job.register import Register
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
 
+
+def of_shape(pattern: str, words: str, **bounds: Any) -> Any:
+    """The text of a field, whole, and what it looks like in words: `Annotated[str, of_shape(r"^[a-z]+$", "letters")]`.
+
+    Refusals, forms and docs say the words; nobody is shown the pattern.
+    """
+    return Field(pattern=pattern, json_schema_extra={"shape": words}, **bounds)
+
+
 Revision = Annotated[
     str,
-    Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$",
-        json_schema_extra={"shape": "letters, digits, dots, dashes, underscores and slashes"},
+    of_shape(
+        r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$", "letters, digits, dots, dashes, underscores and slashes"
     ),
 ]
 """A branch, tag or commit on the hub."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from core.job.base import of_shape
 from core.launchers.base import LauncherSpec
 
 if TYPE_CHECKING:
@@ -28,70 +29,58 @@ SHORTEST = 10
 # No value may leave its `#SBATCH` line or become a second word of it: no blanks, quotes, marks of comments or escapes.
 SlurmName = Annotated[
     str,
-    Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
-        json_schema_extra={"shape": "1 to 64 letters, digits, dots, dashes and underscores"},
-    ),
+    of_shape(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", "1 to 64 letters, digits, dots, dashes and underscores"),
 ]
 Partition = Annotated[
     str,
-    Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(,[A-Za-z0-9][A-Za-z0-9_.-]{0,63}){0,15}$",
-        json_schema_extra={"shape": "a partition, or several with commas between"},
+    of_shape(
+        r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(,[A-Za-z0-9][A-Za-z0-9_.-]{0,63}){0,15}$",
+        "a partition, or several with commas between",
     ),
 ]
 TimeLimit = Annotated[
     str,
-    Field(
-        pattern=r"^([0-9]{1,6}|[0-9]{1,4}:[0-9]{2}|[0-9]{1,4}:[0-9]{2}:[0-9]{2}|[0-9]{1,3}-[0-9]{1,2}(:[0-9]{2}){0,2})$",
-        json_schema_extra={"shape": "minutes, hours:minutes:seconds or days-hours:minutes:seconds"},
+    of_shape(
+        r"^([0-9]{1,6}|[0-9]{1,4}:[0-9]{2}|[0-9]{1,4}:[0-9]{2}:[0-9]{2}|[0-9]{1,3}-[0-9]{1,2}(:[0-9]{2}){0,2})$",
+        "minutes, hours:minutes:seconds or days-hours:minutes:seconds",
     ),
 ]
 Memory = Annotated[
     str,
-    Field(pattern=r"^[1-9][0-9]{0,8}[KMGT]$", json_schema_extra={"shape": "a number with K, M, G or T, 64G"}),
+    of_shape(r"^[1-9][0-9]{0,8}[KMGT]$", "a number with K, M, G or T, 64G"),
 ]
 Constraint = Annotated[
     str,
-    Field(
-        pattern=r"^[A-Za-z0-9(\[][A-Za-z0-9_.,&|*:()\[\]-]{0,127}$",
-        json_schema_extra={"shape": "features of nodes, with & and | between"},
-    ),
+    of_shape(r"^[A-Za-z0-9(\[][A-Za-z0-9_.,&|*:()\[\]-]{0,127}$", "features of nodes, with & and | between"),
 ]
 Nodes = Annotated[
     str,
-    Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.,\[\]-]{0,255}$",
-        json_schema_extra={"shape": "names of nodes, n1,n[3-5]"},
-    ),
+    of_shape(r"^[A-Za-z0-9][A-Za-z0-9_.,\[\]-]{0,255}$", "names of nodes, n1,n[3-5]"),
 ]
 Module = Annotated[
     str,
-    Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+/-]{0,127}$",
-        json_schema_extra={"shape": "a module's name, cuda/12.8"},
-    ),
+    of_shape(r"^[A-Za-z0-9][A-Za-z0-9_.+/-]{0,127}$", "a module's name, cuda/12.8"),
 ]
 Image = Annotated[
     str,
-    Field(
-        pattern=r"^[A-Za-z0-9./][A-Za-z0-9._/@#:+~-]{0,511}$",
-        json_schema_extra={"shape": "an image as pyxis takes it, nvcr.io#nvidia/pytorch:25.09-py3"},
+    of_shape(
+        r"^[A-Za-z0-9./][A-Za-z0-9._/@#:+~-]{0,511}$",
+        "an image as pyxis takes it, nvcr.io#nvidia/pytorch:25.09-py3",
     ),
 ]
 Mount = Annotated[
     str,
-    Field(
-        pattern=r"^/[^\s,:]{0,511}(:/[^\s,:]{0,511}(:[a-z+]{1,32})?)?$",
-        json_schema_extra={"shape": "folder, folder:folder or folder:folder:ro, absolute"},
+    of_shape(
+        r"^/[^\s,:]{0,511}(:/[^\s,:]{0,511}(:[a-z+]{1,32})?)?$",
+        "folder, folder:folder or folder:folder:ro, absolute",
     ),
 ]
 ShellLine = Annotated[
     str,
-    Field(
-        pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x08\x0a-\x1f\x7f]*$",
+    of_shape(
+        r"^[^\x00-\x08\x0a-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x08\x0a-\x1f\x7f]*$",
+        "one line of shell",
         max_length=1000,
-        json_schema_extra={"shape": "one line of shell"},
     ),
 ]
 

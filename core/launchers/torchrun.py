@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from core.job.base import unit
+from core.job.base import of_shape, unit
 from core.launchers.base import LauncherSpec
 
 if TYPE_CHECKING:
@@ -20,24 +20,18 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 Host = Annotated[
     str,
-    Field(
-        pattern=r"^([A-Za-z_][A-Za-z0-9_.-]{0,31}@)?[A-Za-z0-9][A-Za-z0-9_.:-]{0,252}$",
-        json_schema_extra={"shape": "host or user@host, as ssh takes it"},
+    of_shape(
+        r"^([A-Za-z_][A-Za-z0-9_.-]{0,31}@)?[A-Za-z0-9][A-Za-z0-9_.:-]{0,252}$",
+        "host or user@host, as ssh takes it",
     ),
 ]
 Endpoint = Annotated[
     str,
-    Field(
-        pattern=r"^([A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}$",
-        json_schema_extra={"shape": "address:port"},
-    ),
+    of_shape(r"^([A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}$", "address:port"),
 ]
 Interface = Annotated[
     str,
-    Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,14}$",
-        json_schema_extra={"shape": "1 to 15 letters, digits, dots, dashes and underscores"},
-    ),
+    of_shape(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,14}$", "1 to 15 letters, digits, dots, dashes and underscores"),
 ]
 
 

@@ -28,6 +28,8 @@ from core.runs.storage import last_line, read_json
 from data.errors import refuse
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+STOPPED = 3
+"""Exit code of a training that saved and stopped when asked."""
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL when node 0 is lost: there is nobody left to save with."""
 Say = Callable[[str], None]
@@ -191,6 +193,8 @@ class _Node:
                 for pid in process.descendants(os.getpid()):
                     os.kill(pid, signal.SIGKILL)
             wait_for([link], 0.2)
+        if told and child.returncode == -signal.SIGTERM:
+            return STOPPED  # asked as it was ending by itself: Python's last moments take no signal
         return 128 - child.returncode if child.returncode < 0 else child.returncode
 
     def part(self, link: Link) -> None:

@@ -18,7 +18,8 @@ from core.runs.courier import VARIABLE, name_for
 from core.runs.folder import Run
 from core.runs.storage import read_json
 
-ORDERLY = (0, 3)
+STOPPED = 3
+ORDERLY = (0, STOPPED)
 """Exit codes of a training that was done, or saved and stopped."""
 PATIENCE = 900
 """Seconds for all nodes to meet; Slurm starts them together."""
@@ -39,13 +40,18 @@ def main(folder: str, given: Mapping[str, str] = os.environ) -> int:
     env = {**given, VARIABLE: name_for(f"{group_of(number)}-{rank}")}
     child = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, process_group=0)
 
+    asked: list[int] = []
+
     def pass_on(signal_number: int, frame: FrameType | None) -> None:
+        asked.append(signal_number)
         child.send_signal(signal.SIGTERM)
 
     # Slurm sends a signal to every process of a step, data loaders' workers too. SIGURG means nothing to any of them.
     for one in (signal.SIGTERM, signal.SIGURG):
         signal.signal(one, pass_on)
     code = child.wait()
+    if asked and code == -signal.SIGTERM:
+        code = STOPPED  # asked as it was ending by itself: Python's last moments take no signal
     code = 128 - code if code < 0 else code
     note_end(run, number, rank, code)
     if rank == 0:

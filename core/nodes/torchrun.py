@@ -68,7 +68,7 @@ class Head:
         self.shells: dict[int, subprocess.Popen[bytes]] = {}
         self.ended: dict[int, int] = {}
         self.asked = False
-        self.kept = inherited()
+        self.kept = process.inherited_locks()
 
     def main(self) -> int:
         """Gather, train, part; the exit code says how it ended."""
@@ -200,6 +200,8 @@ class Head:
                 killed, deadline = True, time.monotonic() + GRACE
                 process.end_group(child.pid, number)
             wait_for(list(self.links.values()), 0.2)
+        if told and code == -signal.SIGTERM:
+            code = STOPPED  # asked as it was ending by itself: Python's last moments take no signal
         code = 128 - code if code < 0 else code
         if blame is None:
             blame = self.last_words(code)
@@ -289,18 +291,6 @@ class Head:
 
     def _on_terminate(self, number: int, frame: object) -> None:
         self.asked = True
-
-
-def inherited() -> list[int]:
-    """The descriptors that the supervisor left open in this process: the locks that say that the run lives."""
-    folder = Path("/proc/self/fd")
-    numbers = [int(path.name) for path in folder.iterdir()] if folder.exists() else []
-    found = []
-    for number in numbers:
-        with contextlib.suppress(OSError):
-            if number > 2 and os.get_inheritable(number):
-                found.append(number)
-    return found
 
 
 def _free_port(address: str) -> int:

@@ -23,6 +23,8 @@ ALLOWED_BEGINNINGS = tuple(
 )
 SECRET = ("HF_TOKEN", "HF_HUB_TOKEN", "FACTORY_TOKEN")
 """Begin like allowed names, but travel only when the plan names them."""
+LOCKS = ("alive", ".slot")
+"""Ends of the names of files that a run holds locked as long as anything of it lives."""
 SET_ANEW = ("FACTORY_EVENTS", "FACTORY_NODE", "FACTORY_RANKS_PID")
 """Say which part of a run a process is; one started from inside of another run must not take itself for its part."""
 _SET_PDEATHSIG, _SET_SUBREAPER = 1, 36
@@ -80,6 +82,18 @@ def start(
             process_group=0,
             preexec_fn=_child_setup(os.getpid()) if sys.platform == "linux" else None,
         )
+
+
+def inherited_locks() -> list[int]:
+    """The descriptors of a run's locks that whoever started this process left open in it; none without /proc."""
+    folder = Path("/proc/self/fd")
+    found = []
+    for link in folder.iterdir() if folder.is_dir() else ():
+        with contextlib.suppress(OSError):  # the descriptor of this very look
+            number = int(link.name)
+            if number > 2 and os.get_inheritable(number) and str(link.readlink()).endswith(LOCKS):
+                found.append(number)
+    return found
 
 
 def end_group(group: int, number: int) -> None:

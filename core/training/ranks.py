@@ -16,20 +16,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.runs.folder import Run
+from core.runs.process import inherited_locks
 from core.training.world import folder_of
 from data.errors import Finding
 
 DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 3
 PATIENCE = 10.0
 """Seconds that the others get to end by themselves when one has failed; some wait in C for the one that is gone."""
-LOCKS = ("alive", ".slot")
-"""Ends of the names of files that a run holds locked as long as anything of it lives."""
 
 
 @dataclass
@@ -99,7 +98,7 @@ class Ranks:
 def main(words: Sequence[str]) -> int:
     """Start the processes that torchrun's arguments ask for, stay with them, and end as they did."""
     run = Run(Path(words[-1]))
-    ranks = Ranks([number for number, name in inherited() if name.endswith(LOCKS)])
+    ranks = Ranks(inherited_locks())
     signal.signal(signal.SIGTERM, ranks.pass_on)
     problem: Exception | None = None
     logs = folder_of(run) / f"logs-{os.getpid()}"
@@ -146,15 +145,6 @@ def launch(words: Sequence[str], ranks: Ranks, logs: Path) -> None:
     os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(logs.with_name("extensions")))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // count)))
     torchrun.run(arguments)
-
-
-def inherited() -> Iterator[tuple[int, str]]:
-    """The descriptors this process was given beside the usual three, and the files they are of."""
-    folder = Path("/proc/self/fd")
-    for link in folder.iterdir() if folder.is_dir() else ():
-        with contextlib.suppress(OSError):
-            if (number := int(link.name)) > 2:
-                yield number, str(link.readlink())
 
 
 def _cores() -> int:

@@ -54,7 +54,9 @@ def fail_with_the_line(line: socket.socket) -> None:
 
 def other(endpoint: tuple[str, int], behaviour: str) -> int:
     """Any other node: ends with the code that node 0 sends, or fails when it is gone."""
-    if behaviour == "deaf":
+    if behaviour == "late":  # as in the last moments of an interpreter
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    elif behaviour == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
         signal.signal(signal.SIGTERM, lambda *_: None)
@@ -68,6 +70,8 @@ def other(endpoint: tuple[str, int], behaviour: str) -> int:
     sys.stdout.flush()
     with line:
         told = line.recv(10)
+        if behaviour == "late":
+            time.sleep(30)
     if not told:
         sys.stdout.write("lost the other process\n")
         return 1

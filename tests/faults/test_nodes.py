@@ -115,7 +115,19 @@ def test_a_stop_saves_and_ends_both_nodes(home, node):
     until(run, lambda status: has(run, "metric"))
     control.stop(run)
     status = over(run)
-    assert (status.state, status.record["checkpoint"] is not None) == ("stopped", True), status.record
+    assert (status.state, status.record["checkpoint"] is not None) == ("stopped", True), status.reason
+    assert ended(other)[0] == 3
+    assert_clean(run)
+
+
+def test_a_node_that_is_asked_in_its_last_moments_has_stopped_and_not_failed(home, node):
+    run = submit(home, "late", 600.0)
+    waiting(run)
+    other = node(run)
+    until(run, lambda status: has(run, "metric"))
+    control.stop(run)
+    status = over(run)
+    assert (status.state, status.record["checkpoint"] is not None) == ("stopped", True), status.reason
     assert ended(other)[0] == 3
     assert_clean(run)
 
