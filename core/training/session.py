@@ -109,6 +109,8 @@ class _Session:
         if not learner.can_go_back and self._attempt["attempt"] == 1:
             self._show(model, 0, "before")
         model = self._engine.wear(model, job, task=stage.TASK, adapter=learner.adapter)
+        if learner.can_go_back or learner.changes_base:
+            self._phase("loading", f"Put adapters on {_worn(model)}")
         if learner.changes_base and self._world.first:
             keep_start(model, self._run.path / START)
         return model
@@ -287,6 +289,13 @@ def _in_full_precision(model: Any) -> None:
     for parameter in model.parameters():
         if parameter.requires_grad and parameter.dtype != torch.float32:
             parameter.data = parameter.data.float()
+
+
+def _worn(model: Any) -> str:
+    """The modules and parameters that wear an adapter, as last name parts: q_proj, v_proj, ..."""
+    config = model.peft_config["default"]
+    wanted = [*(config.target_modules or []), *(getattr(config, "target_parameters", None) or [])]
+    return ", ".join(sorted({name.removesuffix(".weight").rsplit(".", 1)[-1] for name in wanted}))
 
 
 def _numbers(scores: dict[str, float]) -> dict[str, float]:

@@ -572,3 +572,14 @@ def answers(model: str, prompts: list[str]) -> dict[str, Any]:
     samples.TOKENS = 1
     told["longest_batch"] = max(map(len, samples._batches([5, 9, 3], 8)))
     return {**told, "in_batches": samples.answer_prompts(loaded, tokenizer, prompts, 8)}
+
+
+def kl_pairs(count: int, batch: int) -> list[list[list[int]]]:
+    """For rows of two tokens, of which the second is the answer: each one's answer and the one its KL is taken with."""
+    from datasets import Dataset
+
+    from core.training.feedback import split_answers
+
+    rows = [{"input_ids": [1, n], "labels": [-100, n], "label": bool(n % 2)} for n in range(count)]
+    made = split_answers(Dataset.from_list(rows), batch_size=batch, seed=42)
+    return [[row["completion_ids"], row["KL_completion_ids"]] for row in made]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cpu import test_online, test_preference, test_sft
+from tests.cpu import test_online, test_preference, test_pretrain, test_sft
 from tests.cpu.conftest import write_rows
 from tests.zygote import Zygote
 
@@ -69,6 +69,20 @@ def sft_learns(zygote: Zygote, home: Path, folder: Path, tiny: str, seed: int, r
         event["answer"] for event in done["events"] if event["event"] == "sample" and event["kind"] == "after"
     ]
     return answers == [row["messages"][1]["content"] for row in rows]
+
+
+def pretrain_learns(zygote: Zygote, home: Path, folder: Path, tiny: str, seed: int, rate: float) -> bool:
+    """Whether held-out documents cost half of what they would by the frequency of their tokens alone."""
+    held_out = test_pretrain.texts(67)[60:]
+    data = {
+        "path": write_rows(folder / "rows.jsonl", test_pretrain.texts(60)),
+        "eval": write_rows(folder / "eval.jsonl", held_out),
+    }
+    train = {"max_steps": 80, "learning_rate": rate, "eval_steps": 80, "seed": seed}
+    done = zygote.call("tests.cpu.jobs:train", job=test_pretrain.job(tiny, data, train=train), home=str(home))
+    assert done["code"] == 0, done["events"][-1]
+    alone = zygote.call("tests.cpu.test_pretrain:unigram_entropy", model=tiny, rows=held_out)
+    return bool(done["eval_losses"]["80"] < alone / 2)
 
 
 def preference_learns(
@@ -153,6 +167,7 @@ def sums_are_learnt(
 
 CASES: dict[str, tuple[Any, float]] = {
     "sft": (sft_learns, 5e-3),
+    "pretrain": (pretrain_learns, 5e-3),
     **{
         stage: (lambda *place, stage=stage: preference_learns(*place, stage), 3e-3)
         for stage in ("reward", "dpo", "simpo", "kto", "orpo")
