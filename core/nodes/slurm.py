@@ -119,6 +119,8 @@ class Follower:
         """Say how the job ended, and answer with the exit code that means the same."""
         if self.courier is not None:
             self.courier.carry(last=True)
+        if not self.ran and job.nodes and job.state in ("COMPLETED", "FAILED"):  # between two looks
+            self.writer.emit(Phase(name="running", text=f"Slurm job {self.number} ran on {job.nodes}"))
         elsewhere.over(self.run, job.state)
         own = self.own_end()  # that of node 0; Slurm's own is the highest of all nodes'
         if own is not None and job.state in ("COMPLETED", "FAILED"):
