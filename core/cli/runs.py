@@ -27,6 +27,8 @@ def register(app: typer.Typer) -> None:
     history = typer.Typer(help="List runs; describe, delete and restore them.")
     history.callback(invoke_without_command=True)(runs)
     history.command()(describe)
+    history.command("pin")(pin_checkpoint)
+    history.command("unpin")(unpin_checkpoint)
     history.command()(delete)
     history.command()(restore)
     app.add_typer(history, name="runs")
@@ -98,6 +100,30 @@ def describe(
             {"title": about.title or None, "tags": ", ".join(about.tags) or None, "note": about.note or None}
         )
     )
+
+
+Step = Annotated[int, typer.Argument(metavar="STEP", help="The checkpoint's step.", show_default=False)]
+
+
+def pin_checkpoint(context: typer.Context, id: RunId, step: Step) -> None:
+    """Keep a checkpoint for good, whatever train.keep_checkpoints says.
+
+    Example: factory runs pin k3f9 200
+    """
+    from core.runs.weights import pin
+
+    say(f"Kept: {pin(_run(context, id), step)}")
+
+
+def unpin_checkpoint(context: typer.Context, id: RunId, step: Step) -> None:
+    """Let a pinned checkpoint go with the older ones.
+
+    Example: factory runs unpin k3f9 200
+    """
+    from core.runs.weights import pin
+
+    pin(_run(context, id), step, pinned=False)
+    say(f"Step {step} goes when newer checkpoints take its place.")
 
 
 def delete(context: typer.Context, id: RunId) -> None:

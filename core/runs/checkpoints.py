@@ -19,7 +19,9 @@ from core.runs.storage import read_json, sync_file, sync_folder, write_json
 
 MARKER = "COMPLETE.json"
 PIN = "PINNED"
-"""An empty file of this name in a checkpoint keeps it for good."""
+"""An empty file of this name in a checkpoint keeps it for good; only its user puts it there and takes it away."""
+IN_USE = "IN_USE"
+"""An empty file of this name keeps a checkpoint while somebody reads it."""
 SPARE = 1 << 30
 """Bytes that stay free beside what a save needs, for logs, events and everyone else on the disk; the environment
 variable FACTORY_DISK_SPARE sets another number."""
@@ -100,10 +102,14 @@ def retire(run: Run, keep: int, keep_also: Collection[int] = ()) -> list[int]:
     """
     whole = complete(run)
     old = whole[: max(0, len(whole) - max(1, keep))]
-    gone = [folder for folder in old if step_of(folder) not in keep_also and not (folder / PIN).exists()]
+    gone = [folder for folder in old if step_of(folder) not in keep_also and not _is_held(folder)]
     for folder in gone:
         discard(folder)
     return [step for folder in gone if (step := step_of(folder)) is not None]
+
+
+def _is_held(folder: Path) -> bool:
+    return any((folder / name).exists() for name in (PIN, IN_USE))
 
 
 def discard(folder: Path) -> None:
@@ -149,7 +155,7 @@ def _sizes(folder: Path) -> dict[str, int]:
     return {
         path.relative_to(folder).as_posix(): path.stat().st_size
         for path in files
-        if path.name not in (MARKER, PIN)
+        if path.name not in (MARKER, PIN, IN_USE)
     }
 
 

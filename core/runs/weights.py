@@ -6,12 +6,29 @@ from pathlib import Path
 
 from core.runs import checkpoints
 from core.runs.folder import Run
+from core.runs.storage import refusal
 from data.errors import refuse
 
 
 def whole_steps(run: Run) -> list[int]:
     """The steps of the run's whole checkpoints, lowest first."""
     return [step for folder in checkpoints.complete(run) if (step := checkpoints.step_of(folder)) is not None]
+
+
+def pin(run: Run, step: int, *, pinned: bool = True) -> Path:
+    """Keep the checkpoint of a step for good, whatever train.keep_checkpoints says, or no longer. Returns its folder.
+
+    Raises FactoryError when there is no such checkpoint, or the disk does not take it.
+    """
+    folder = weights_of(run, step)
+    try:
+        if pinned:
+            (folder / checkpoints.PIN).touch()
+        else:
+            (folder / checkpoints.PIN).unlink(missing_ok=True)
+    except OSError as error:
+        raise refusal(error, folder) from error
+    return folder
 
 
 def weights_of(run: Run, checkpoint: int | None) -> Path:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from core.runs.checkpoints import PIN
+from core.runs.checkpoints import IN_USE
 from core.runs.exports import Writer
 from core.runs.folder import Run
 from data.errors import FactoryError, Finding
@@ -76,7 +76,7 @@ def place_of(run: Run, record: Mapping[str, Any]) -> Path:
 def pin_of(run: Run, record: Mapping[str, Any]) -> Path | None:
     """A file that keeps a checkpoint while it is read, as the run may go on and retire it; None where not needed."""
     step = record["spec"].get("checkpoint")
-    pin = run.checkpoints / f"checkpoint-{step}" / PIN
+    pin = run.checkpoints / f"checkpoint-{step}" / IN_USE
     return pin if step is not None and not pin.exists() else None
 
 

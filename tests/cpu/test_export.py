@@ -148,7 +148,7 @@ def test_a_checkpoint_is_exported_as_it_was(bench: Bench) -> None:
         adapter=str(bench.lora / "checkpoints" / "checkpoint-2"),
     )
     assert told < 1e-4
-    assert not (bench.lora / "checkpoints" / "checkpoint-2" / "PINNED").exists()
+    assert not (bench.lora / "checkpoints" / "checkpoint-2" / "IN_USE").exists()
 
 
 def test_full_training_exports_its_weights_and_has_no_adapter(bench: Bench) -> None:

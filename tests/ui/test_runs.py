@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.ui.conftest import PHONE, Board, Watcher, a_board, no_wider, ready, started
+from core.runs import checkpoints
+from tests.ui.conftest import PHONE, Board, Watcher, a_board, no_wider, ready, started, violations
 from tests.ui.made import alive, make_run
 
 NODES = "document.querySelectorAll('*').length"
@@ -172,3 +173,22 @@ def test_a_comparison_says_which_of_its_runs_are_not_there(board: Board, page: P
     ready(page, board.url(f"/compare?ids={made.id},20200101-000000-gone-0000"))
     expect(page.get_by_test_id("compare-unknown")).to_contain_text("20200101-000000-gone-0000")
     expect(page.get_by_test_id("picker").get_by_role("checkbox", checked=True)).to_have_count(1)
+
+
+def test_a_checkpoint_is_pinned_and_let_go_by_keys(board: Board, page: Page):
+    made = make_run(board.home, "to-pin")
+    folder = made.checkpoints / "checkpoint-2"
+    folder.mkdir()
+    (folder / "weights").write_bytes(b"w")
+    checkpoints.commit(folder, 2, "hash")
+    ready(page, board.url(f"/run?id={made.id}"))
+    pin, chip = page.get_by_test_id("pin-2"), page.get_by_test_id("checkpoints").locator(".chip")
+    expect(pin).to_have_attribute("aria-pressed", "false")
+    pin.focus()
+    for pressed, chips in (("true", 1), ("false", 0)):
+        page.keyboard.press("Enter")
+        expect(pin).to_have_attribute("aria-pressed", pressed)
+        expect(chip.filter(has_text="kept")).to_have_count(chips)
+        expect(pin).to_be_focused()
+        assert (folder / checkpoints.PIN).exists() is (pressed == "true")
+    assert [one for one in violations(page) if "pin-" in one or "checkpoints" in one] == []

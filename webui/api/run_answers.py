@@ -66,6 +66,13 @@ class CheckpointAnswer(Answer):
     pinned: bool = False
 
 
+class PinAnswer(Answer):
+    """Whether a checkpoint is kept for good."""
+
+    step: int
+    pinned: bool
+
+
 class RunDetail(RunRow):
     """Everything about one run that is not an event."""
 

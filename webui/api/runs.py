@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Query, Response
+from fastapi import Path as InPath
 from fastapi.responses import FileResponse
 from pydantic import Field
 
-from core.runs import control, trash
+from core.runs import control, trash, weights
 from core.runs.about import write_about
 from core.runs.folder import Run
 from core.runs.states import read_status
@@ -26,6 +27,7 @@ from webui.api.run_answers import (
     Events,
     LogPage,
     Metrics,
+    PinAnswer,
     RunAnswer,
     RunDetail,
     RunRows,
@@ -106,6 +108,20 @@ def cancel(run: TheRun, here: InHere) -> Response:
         raise refuse("run_not_queued", text, value=run.id, state=status.state)
     control.stop(run)
     return _answer(run, here)
+
+
+@router.put("/runs/{id}/checkpoints/{step}/pin", response_model=PinAnswer)
+def pin(run: TheRun, step: Annotated[int, InPath(ge=0, description="The checkpoint's step.")]) -> Json:
+    """Keep a checkpoint for good, whatever train.keep_checkpoints says. Twice is the same as once."""
+    weights.pin(run, step)
+    return {"step": step, "pinned": True}
+
+
+@router.delete("/runs/{id}/checkpoints/{step}/pin", response_model=PinAnswer)
+def unpin(run: TheRun, step: Annotated[int, InPath(ge=0, description="The checkpoint's step.")]) -> Json:
+    """Let a pinned checkpoint go with the older ones."""
+    weights.pin(run, step, pinned=False)
+    return {"step": step, "pinned": False}
 
 
 @router.post("/runs/{id}/resume", response_model=RunAnswer)

@@ -69,6 +69,12 @@ def test_retention_keeps_the_newest_the_best_the_pinned_and_what_is_being_writte
     assert [checkpoints.step_of(folder) for folder in checkpoints.complete(run)] == [1, 2, 4, 5]
     assert sorted(path.name for path in run.checkpoints.iterdir())[-1] == "checkpoint-6"
     assert checkpoints.retire(run, keep=2, keep_also={2}) == []
+    for name in (checkpoints.PIN, checkpoints.IN_USE):  # either keeps it, and none is part of what is whole
+        (run.checkpoints / "checkpoint-1" / checkpoints.PIN).unlink(missing_ok=True)
+        (run.checkpoints / "checkpoint-1" / name).touch()
+        assert checkpoints.retire(run, keep=2, keep_also={2}) == []
+    (run.checkpoints / "checkpoint-1" / checkpoints.IN_USE).unlink()
+    assert checkpoints.retire(run, keep=2, keep_also={2}) == [1]
 
 
 def test_cleaning_removes_only_what_a_crash_left(run: Run) -> None:

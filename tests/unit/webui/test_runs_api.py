@@ -257,3 +257,29 @@ def test_a_deleted_run_comes_back(board, home):
     assert board.get(f"/api/runs/{run.id}")["id"] == run.id
     board.client.delete(f"/api/runs/{run.id}")
     assert trash.empty(home) > 0 and trash.thrown(home) == []
+
+
+def test_a_checkpoint_is_pinned_and_let_go_over_rest_and_by_the_command(board, home, capsys):
+    from core.cli import main
+    from core.runs import checkpoints
+
+    run, _ = make_run(home)
+    for step in (1, 2, 3):
+        folder = run.checkpoints / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        (folder / "weights").write_bytes(b"w")
+        checkpoints.commit(folder, step, "hash")
+    place = f"/api/runs/{run.id}/checkpoints"
+
+    def pinned() -> list[int]:
+        return [one["step"] for one in board.get(f"/api/runs/{run.id}")["checkpoints"] if one["pinned"]]
+
+    for _ in range(2):
+        assert board.client.put(f"{place}/1/pin").json() == {"step": 1, "pinned": True}
+    assert pinned() == [1] and checkpoints.retire(run, keep=1) == [2]
+    assert board.client.delete(f"{place}/1/pin").json() == {"step": 1, "pinned": False}
+    assert pinned() == [] and refusal(board.client.put(f"{place}/2/pin")) == (404, "checkpoint_not_found")
+    words = ["--home", str(home), "runs"]
+    assert main([*words, "pin", run.id, "1"]) == 0 and pinned() == [1]
+    assert main([*words, "pin", run.id, "9"]) == 2 and "it has 1, 3" in capsys.readouterr().err
+    assert main([*words, "unpin", run.id, "1"]) == 0 and checkpoints.retire(run, keep=1) == [1]

@@ -14,6 +14,7 @@ export const PATHS = {
   file: "M6 3.5h8l4 4v13H6zM14 3.5v4h4",
   plus: "M12 5v14M5 12h14",
   play: "M8 5.5v13l10.5-6.5z",
+  pin: "M9 4h6l-1 6 3 3v2H7v-2l3-3zM12 15v5.5",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
 };
 

@@ -1,5 +1,5 @@
 // The column at the right: the machine, checkpoints, what happened, settings.
-import { bytes, el, figure, number, t } from "../base.js";
+import { api, bytes, el, figure, number, t, toast } from "../base.js";
 import { fill, put, sign } from "../dom.js";
 import { ALIVE, breakable, clock, dotted, ENDED, eventWords, gib, moment, settingText } from "../words.js";
 
@@ -64,9 +64,24 @@ export class Side {
     this.checkpoints.hidden = !ALIVE.has(detail.state) && !rows.length;
     fill(this.checkpoints, el("h2", {}, t("side.checkpoints")), rows.length
       ? el("table.t.slim", {}, el("thead", {}, el("tr", {}, el("th", {}, t("run.step")), judged ? el("th.num", {}, t("metric.eval_loss")) : null, el("th.num", {}, t("side.size")))),
-        el("tbody", {}, rows.map((one) => el("tr", { title: one.path }, el("td", {}, number(one.step), one.best ? el("span.chip.ok", {}, t("side.best")) : null, one.pinned ? el("span.chip", {}, t("side.pinned")) : null),
+        el("tbody", {}, rows.map((one) => el("tr", { title: one.path }, el("td", {}, number(one.step), one.best ? el("span.chip.ok", {}, t("side.best")) : null, one.pinned ? el("span.chip", {}, t("side.pinned")) : null, this.pinButton(one)),
           judged ? el("td.num", {}, figure(one.eval_loss)) : null, el("td.num", {}, bytes(one.bytes))))))
       : el("p.sub", {}, t("side.no_checkpoints")));
+  }
+
+  /** Keeps a checkpoint for good, or no longer. */
+  pinButton({ step, pinned }) {
+    const label = t("side.pin", { step: number(step) });
+    const press = async () => {
+      try {
+        await api(`/runs/${this.page.id}/checkpoints/${step}/pin`, undefined, { method: pinned ? "DELETE" : "PUT" });
+        await this.page.refresh();
+        this.checkpoints.querySelector(`[data-testid="pin-${step}"]`)?.focus();
+      } catch (reason) {
+        toast(reason.message, "err");
+      }
+    };
+    return el("button.btn.small.plain.square", { type: "button", "aria-pressed": String(pinned), "aria-label": label, title: label, "data-testid": `pin-${step}`, onclick: press }, sign("pin", 14));
   }
 
   drawEvents() {
