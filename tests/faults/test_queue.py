@@ -109,7 +109,7 @@ def test_a_waiting_run_can_be_cancelled(home: Path) -> None:
 
 def test_a_waiting_run_can_be_moved_to_the_front(home: Path) -> None:
     runs = [
-        start(home, "train", 0.8),
+        start(home, "until_told"),
         start(home, "train", 0.1),
         start(home, "train", 0.1),
         start(home, "train", 0.1),
@@ -118,6 +118,7 @@ def test_a_waiting_run_can_be_moved_to_the_front(home: Path) -> None:
     control.to_front(runs[3])
     control.to_front(runs[2])
     assert [row.place for row in rows(home)] == [None, 3, 1, 2]
+    (runs[0].path / "enough").touch()
     for run in runs:
         assert over(run).state == "succeeded"
     begun = sorted(runs, key=lambda run: _times(run)[0])
