@@ -89,6 +89,26 @@ def test_no_answer_holds_a_secret(board, run):
         assert not [one for one in CANARIES if one in answer.text], path
 
 
+def test_no_export_and_no_download_holds_a_secret(board, run):
+    exports = f"/api/runs/{run['id']}/exports"
+    begun = [board.client.post(exports, json={"name": target}) for target in ("card", "adapter")]
+    assert [one.status_code for one in begun] == [201, 201], [one.text for one in begun]
+    for name in (one.json()["export"]["name"] for one in begun):
+        deadline = time.monotonic() + 300
+        while (now := board.client.get(f"{exports}/{name}").json()["export"])["state"] != "done":
+            assert now["state"] not in ("failed", "cancelled") and time.monotonic() < deadline, now
+            time.sleep(0.2)
+        archive = board.client.get(f"{exports}/{name}/download")
+        assert archive.status_code == 200 and len(archive.content) > 1024
+        written = [path for path in Path(now["path"]).rglob("*") if path.is_file()]
+        assert written
+        for content in (archive.content, *(path.read_bytes() for path in written)):
+            assert not [one for one in CANARIES if one.encode() in content], name
+    kept = [path for path in (board.home / "runs" / str(run["id"]) / "exports").iterdir() if path.is_file()]
+    assert kept, "records and logs"
+    assert not [path for path in kept for one in CANARIES if one.encode() in path.read_bytes()]
+
+
 def test_a_secret_that_a_library_prints_is_not_shown(board, run):
     log = board.home / "runs" / str(run["id"]) / "log.txt"
     with log.open("a") as file:
