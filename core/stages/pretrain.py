@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from core.job.base import unit
 from core.stages.base import StageSpec
+from data.errors import Finding
 
 if TYPE_CHECKING:
+    from core.job.spec import JobSpec
     from core.training.context import Context
 
 TASK = "CAUSAL_LM"
@@ -27,6 +31,25 @@ class Spec(StageSpec):
     """Length of a training sequence; longer documents are split, nothing is thrown away."""
     packing: bool = True
     """Fill each sequence with whole documents (best fit); documents do not see each other."""
+
+
+RICH = {"method.rank": 128, "method.alpha": 32, "method.rslora": True}
+"""What an adapter for new knowledge is usually given (Unsloth's guide to continued pretraining; rsLoRA,
+arXiv 2312.03732): more of it than a change of manner needs, and a scale that bears the rank."""
+
+
+def look(job: JobSpec, home: Path) -> Iterator[Finding]:
+    """A note on an adapter that nobody chose the size of: its default is meant for fine-tuning."""
+    method: Any = job.method
+    chosen = method.model_fields_set & {"rank", "alpha", "rslora"}
+    if method.name not in ("lora", "qlora") or chosen or job.model.adapter is not None:
+        return
+    text = (
+        f"method.rank {method.rank} suits fine-tuning; new knowledge wants more: method.rank 128, method.alpha 32 and "
+        "method.rslora true are usual for pretrain, with embed_tokens and lm_head in method.modules_to_save for a new "
+        "language or subject."
+    )
+    yield Finding("pretrain_rank_small", text, "note", "method.rank", method.rank, fix=dict(RICH))
 
 
 def build(context: Context) -> Any:

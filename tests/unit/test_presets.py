@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core.job.checks import check
+from core.job.fixes import fixed
+from core.job.load import parse_job
+from core.job.machine import Machine
 from core.job.presets import PRESETS, preset_for, resolve
 from core.job.schedule import schedule, smaller_batches
 from core.job.spec import JobSpec, TrainSpec
 from core.stages import STAGES
+from data.errors import Finding
 
 
 def job(**parts: Any) -> JobSpec:
@@ -104,3 +111,33 @@ def test_warmup_is_a_share_below_one_and_steps_from_one() -> None:
     assert schedule(share, rows=55).warmup_steps == 6
     assert schedule(share.model_copy(update={"warmup": 5.0}), rows=55).warmup_steps == 5
     assert schedule(share.model_copy(update={"max_steps": 1}), rows=55).warmup_steps == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ("lora", True),
+        ({"name": "qlora", "dropout": 0.1}, True),
+        ({"name": "lora", "rank": 8}, False),
+        ({"name": "lora", "rslora": False}, False),
+        ("full", False),
+    ],
+)
+def test_pretraining_with_an_adapter_nobody_chose_the_size_of_is_told_what_is_usual(
+    tmp_path: Path, method: object, told: bool
+) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "one two three"}\n' * 64, "utf-8")
+    text = json.dumps(
+        {"model": "smollm2-135m", "stage": "pretrain", "data": str(tmp_path / "rows.jsonl"), "method": method}
+    )
+    here = Machine("here", "3.11", 2, 24 << 30, 20 << 30)
+
+    def look(now: str) -> list[Finding]:
+        return check(parse_job(now), here, tmp_path)
+
+    found = [one for one in look(text) if one.code == "pretrain_rank_small"]
+    assert bool(found) is told and all(one.level == "note" for one in found)
+    if told:
+        changed, _ = fixed(text, look, ["pretrain_rank_small"])
+        method_of: Any = parse_job(changed).method
+        assert (method_of.rank, method_of.alpha, method_of.rslora) == (128, 32, True)
