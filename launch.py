@@ -54,8 +54,8 @@ def _side_by_side(words):
     """Whole tiers run several files at once; a test that was named runs alone, where a debugger can reach it."""
     if any(not word.startswith("--") for word in words) or "--version" in words:
         return []
-    # One more than cores, as many tests wait; in the order of the folders, small ones last, so that all end together.
-    return ["-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile", "--no-loadscope-reorder"]
+    # In the order of the folders, small tests last: the cores end together.
+    return ["-n", str(max(1, min(4, os.cpu_count() or 1))), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 def _too_old():

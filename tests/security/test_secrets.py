@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.security.conftest import HF_CANARY, KEY_CANARY
 
 JOB = """\
 name: canary
-model: smollm2-135m
+model: MODEL
 data: {path: data/samples/persona.jsonl, take: 4}
 stage: {name: sft, max_length: 256}
 method: {name: lora, rank: 1}
@@ -25,9 +26,11 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def run(board) -> dict[str, object]:
+def run(board, tiny: str) -> dict[str, object]:
     """A real run, watched while it goes: the words of every process's command line."""
-    answer = board.client.post("/api/jobs/submit", json={"yaml": JOB})
+    model = board.home / "models" / "tiny"
+    shutil.copytree(tiny, model)
+    answer = board.client.post("/api/jobs/submit", json={"yaml": JOB.replace("MODEL", str(model))})
     assert answer.status_code == 201, answer.text
     id, words = answer.json()["run"]["id"], set()
     deadline = time.monotonic() + 600

@@ -127,7 +127,7 @@ def test_test_installs_what_tests_need_and_becomes_pytest(checkout):
 
 def test_whole_tiers_run_side_by_side(checkout):
     _, record = start(checkout, "test", "--slow")
-    assert re.fullmatch(r"-m pytest -n [2-4] --dist loadfile --no-loadscope-reorder --slow", record[-1])
+    assert re.fullmatch(r"-m pytest -n [1-4] --dist loadfile --no-loadscope-reorder --slow", record[-1])
     _, record = start(checkout, "test", "tests/house.py", "--slow")
     assert record[-1] == "-m pytest tests/house.py --slow"
 

@@ -64,7 +64,7 @@ def test_serve_on_a_port_in_use_speaks_of_serve(home, capsys):
         port = str(taken.getsockname()[1])
         assert main(["--home", str(home), "serve", "smollm2-135m", "--port", port]) == 2
     told = capsys.readouterr().err
-    assert "factory serve smollm2-135m --port" in told and "board" not in told
+    assert f"factory --home {home} serve smollm2-135m --port" in told and "board" not in told
 
 
 def test_a_home_that_cannot_be_made_is_told_as_that(capsys):
