@@ -13,6 +13,9 @@ const SETTLED = 20; // steps from which a number should lie where it is healthy
 const colour = (name) => getComputedStyle(document.body).getPropertyValue(name).trim() || "#4f46e5";
 const faint = (value) => `color-mix(in srgb, ${value} 30%, transparent)`;
 
+/** Whether two ranges are the same but for the pixels that each chart rounds to. */
+const near = (one, other) => Boolean(one && other) && Math.abs(one.min - other.min) + Math.abs(one.max - other.max) < 1e-3 * (other.max - other.min);
+
 const seen = new IntersectionObserver((entries) => {
   for (const entry of entries) entry.target.chart.visible(entry.isIntersecting);
 }, { rootMargin: "200px" });
@@ -163,10 +166,11 @@ export class Chart {
     const { min, max } = plot.scales.x;
     const steps = plot.data[0];
     const all = !steps.length || (min <= steps[0] && max >= steps.at(-1));
-    if (plot === this.plot || !this.plot) this.zoomed = all ? null : { min, max };
-    // A chart that nobody has seen yet hears no other; it is drawn zoomed as they are.
-    if (!all) for (const chart of charts) if (chart.options.group === this.options.group && !chart.plot) chart.zoomed = { min, max };
+    if (plot !== this.plot) return; // it is being made, and shows all before it is zoomed as the others are
+    this.zoomed = all ? null : { min, max };
     this.resetButton.hidden = all;
+    // uPlot tells the others in sight; one that nobody has seen yet is drawn zoomed as they are.
+    if (!all) for (const chart of charts) if (chart.options.group === this.options.group && !near(chart.zoomed, this.zoomed)) chart.zoomTo(this.zoomed);
   }
 
   zoomTo(range) {
