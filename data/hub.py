@@ -48,7 +48,7 @@ def fetch(source: Source) -> str:
 
 
 def pick_split(folder: Path, source: Source) -> Any:
-    """The files of one subset and split as a glob, by the hub's naming habits (subset folder, split in the name).
+    """The files of one subset and split, by the habits of the hub: a folder of that name, or a split in the names.
 
     Raises FactoryError for a subset that is no folder, and for a split that is in no name but train, which sets without
     splits are.
@@ -57,6 +57,9 @@ def pick_split(folder: Path, source: Source) -> Any:
     if not base.resolve().is_relative_to(folder.resolve()) or not base.is_dir():
         text = _not_among("subset", source.subset, [path.name for path in folder.iterdir() if path.is_dir()])
         raise refuse("hub_subset_missing", text, field="data.subset", value=source.subset)
+    own = [path for path in base.rglob("*") if path.is_dir() and path.name.lower() == source.split.lower()]
+    if len(own) == 1:
+        return own[0]
     names = [path for path in base.rglob("*") if path.suffix.lower() in DATA_ENDINGS and path.is_file()]
     named = [
         path

@@ -111,8 +111,16 @@ SIZES = {
     "num_experts_per_tok": 2,
     "max_position_embeddings": 512,
     "n_positions": 512,
+    "ffn_dim": 64,
+    "word_embed_proj_dim": 32,
+    "state_size": 8,
 }
 """Small sizes by the names that configs of transformers have for them."""
+
+
+def small_sizes(config: object) -> dict[str, int]:
+    """The small sizes that a config of transformers has a name for."""
+    return {name: size for name, size in SIZES.items() if hasattr(config, name)}
 
 
 def save_tiny_kind_at(folder: str, kind: str) -> str:
@@ -122,7 +130,7 @@ def save_tiny_kind_at(folder: str, kind: str) -> str:
 
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")
-    sizes = {name: size for name, size in SIZES.items() if hasattr(config(), name)}
+    sizes = small_sizes(config())
     marks = {"bos_token_id": None, "eos_token_id": 2, "pad_token_id": 0}
     model = transformers.AutoModelForCausalLM.from_config(config(vocab_size=400, **marks, **sizes))
     model.save_pretrained(folder)

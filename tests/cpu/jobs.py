@@ -386,31 +386,13 @@ def states_without_padding(architecture: str, window: int = 64) -> dict[str, Any
     import transformers
 
     from core.training import padding_free
+    from tests.tiny import small_sizes
 
     torch.manual_seed(0)
     config = getattr(transformers, f"{architecture}Config")(vocab_size=100, pad_token_id=0)
-    sizes = {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "n_embd": 32,
-        "n_layer": 2,
-        "n_head": 4,
-        "ffn_dim": 64,
-        "word_embed_proj_dim": 32,
-        "num_local_experts": 4,
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 32,
-        "sliding_window": window,
-        "attn_implementation": "sdpa",
-    }
-    known = {
-        name: value for name, value in sizes.items() if hasattr(config, name) or name == "attn_implementation"
-    }
+    known: dict[str, Any] = {**small_sizes(config), "attn_implementation": "sdpa"}
+    if hasattr(config, "sliding_window"):
+        known["sliding_window"] = window
     config = getattr(transformers, f"{architecture}Config")(vocab_size=100, pad_token_id=0, **known)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     experts = getattr(config, "output_router_logits", None) is not None

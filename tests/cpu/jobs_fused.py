@@ -158,21 +158,11 @@ def _random_model(architecture: str) -> Any:
     import torch
     import transformers
 
+    from tests.tiny import small_sizes
+
     torch.manual_seed(0)
-    known = {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "n_embd": 32,
-        "n_layer": 2,
-        "n_head": 4,
-        "state_size": 8,
-    }
     kind = getattr(transformers, f"{architecture}Config")
-    sizes = {name: value for name, value in known.items() if hasattr(kind(), name)}
+    sizes = small_sizes(kind())
     return transformers.AutoModelForCausalLM.from_config(kind(vocab_size=100, pad_token_id=0, **sizes)).eval()
 
 

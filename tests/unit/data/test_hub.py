@@ -52,6 +52,14 @@ def test_what_a_set_does_not_have_is_refused_and_not_read_as_all_of_it(folder, a
     assert finding.code == code and known in finding.message
 
 
+def test_a_split_can_be_a_folder(tmp_path):
+    for name in ("data/train/0.jsonl", "data/validation/0.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    for split in ("train", "validation"):
+        assert pick_split(tmp_path, Source(path="hub:a/b", split=split)) == tmp_path / "data" / split
+
+
 def test_a_set_without_splits_is_all_for_training(tmp_path):
     (tmp_path / "rows.jsonl").touch()
     assert pick_split(tmp_path, Source(path="hub:a/b")) == tmp_path
